@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-import holdfast
 from holdfast import errors
 from holdfast.runner.status import FEATURES
 from holdfast.sessions.driver import drive
-from support.releases import Change, Side, of_each_release
+from support.releases import Change, Side, of_each_release, of_release, of_today
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -156,25 +155,23 @@ def test_upg_01_a_change_in_the_middle_of_a_replay(world: World, change: Change)
 
 @of_each_release
 def test_upg_01_ls_status_and_doctor_show_which_runner_has_which_version(world: World, release: Path) -> None:
-    there, today = Side(world, release), Side(world, None)
+    there, today = of_release(world, release), of_today(world, release)
     theirs = there.says("start", "--name", "theirs", "--", *world.probe("forever"))
     ours = today.says("start", "--name", "ours", "--", *world.probe("forever"))
     shots = json.loads(today.says("ls", "--json"))
     assert {shot["id"]: shot["runner_version"] for shot in shots} == {
         theirs: release.name,
-        ours: holdfast.__version__,
+        ours: today.version,
     }
     assert f"version {release.name}" in today.says("status", theirs)
     rows = {line.split()[1]: line for line in today.says("ls").split("\n")[1:]}
     found = [line for line in today.hold("doctor", check=False).stdout.split("\n") if "runners:" in line]
-    is_other = release.name != holdfast.__version__
-    assert ("RUNNER" in today.says("ls")) == is_other
-    assert [name for name, row in rows.items() if f" {release.name} " in row] == (["theirs"] if is_other else [])
-    assert [f"version {release.name} runs {theirs}:" in line for line in found] == ([True] if is_other else [])
+    assert "RUNNER" in today.says("ls")
+    assert [name for name, row in rows.items() if f" {release.name} " in row] == ["theirs"]
+    assert [f"version {release.name} runs {theirs}:" in line for line in found] == [True]
     # As the fix says.
-    if is_other:
-        moved = today.says("restart", "theirs")
-        assert json.loads(today.says("status", moved, "--json"))["runner_version"] == holdfast.__version__
+    moved = today.says("restart", "theirs")
+    assert json.loads(today.says("status", moved, "--json"))["runner_version"] == today.version
     today.hold("stop", "--all", "--grace", "0")
     # A session that has ended has no runner: nothing is said of it.
     assert "RUNNER" not in today.says("ls", "-a")
@@ -184,7 +181,7 @@ def test_upg_01_ls_status_and_doctor_show_which_runner_has_which_version(world: 
 def test_upg_01_what_a_released_runner_does_not_know_is_unsupported_by_name_and_version(
     world: World, release: Path
 ) -> None:
-    id = Side(world, release).says("start", "--stdin", "open", "--", *world.probe("cat"))
+    id = of_release(world, release).says("start", "--stdin", "open", "--", *world.probe("cat"))
     hf = world.open()
     _, connection = drive(hf._core.connect(id))
     unknown = {*FEATURES, "reincarnate"} - set(connection.hello["features"])

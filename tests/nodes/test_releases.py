@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import zipfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.fleets import leave
+from support.releases import RELEASES, of_today, unpacked
 from support.serving import START_BOUND_S
 from support.through_nodes import attached, seen_until, there
 from support.waiting import until
@@ -20,10 +17,6 @@ from support.waiting import until
 if TYPE_CHECKING:
     from support.fleets import Fleet, FleetServing, Machine
     from support.world import World
-
-# The newest release that has nodes.
-PREVIOUS = "0.2.0"
-(WHEEL,) = (Path(__file__).parents[1] / "frozen" / PREVIOUS).glob("*.whl")
 
 # A program of a view that asks its node for a service that no release has.
 UNKNOWN = """
@@ -59,7 +52,8 @@ def test_a_node_and_a_view_of_two_releases_share_what_both_know_and_name_the_res
     files = {each: each.read_bytes() for each in (node.file("joined.json"), node.file("key"), view.file("key"))}
     # One of the two is of this release from now on; nobody joins again.
     newer = view if older == "node" else node
-    del newer.env["PYTHONPATH"]
+    today = of_today(world, RELEASES[-1])
+    newer.env |= {"PYTHONPATH": "", **today.env}
     if newer is view:
         leave(fleet.fabric)
         fleet.start_fabric()
@@ -67,7 +61,7 @@ def test_a_node_and_a_view_of_two_releases_share_what_both_know_and_name_the_res
     serving = fleet.serve_view()
     fleet.until_connected("a")
     versions = {machine: machine.hold("--version").stdout.split()[-1] for machine in (view, node)}
-    assert [is_previous(each) for each in (view, node)] == [older == "view", older == "node"]
+    assert versions == {newer: today.version, (node if newer is view else view): RELEASES[-1].name}
 
     # Listed, read, attached, started, stopped, followed.
     id = node.hold("start", "--tty", "--name", "repl", "--", "echo ready; cat").stdout.strip()
@@ -104,12 +98,6 @@ def test_a_node_and_a_view_of_two_releases_share_what_both_know_and_name_the_res
     until(lambda: not view.endpoints(), START_BOUND_S, what="the end of the deputies")
 
 
-def is_previous(machine: Machine) -> bool:
-    argv = [sys.executable, "-c", "import holdfast; print(holdfast.__file__)"]
-    found = subprocess.run(argv, env={**os.environ, **machine.env}, capture_output=True, text=True, check=True).stdout
-    return "/released/" in found
-
-
 def _listed(serving: FleetServing) -> list[dict[str, object]]:
     found: list[dict[str, object]] = serving.call("GET", "/v1/sessions?nodes=all&state=running").json["items"]
     return found
@@ -120,9 +108,7 @@ def fleet_of_the_past(world: World, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """Every machine has the previous release."""
     from support.fleets import Fleet, Machine
 
-    installed = world.root / "released"
-    with zipfile.ZipFile(WHEEL) as packed:
-        packed.extractall(installed)
+    installed = unpacked(world, RELEASES[-1])
     monkeypatch.delenv("HOLDFAST_HOME", raising=False)
     first = Machine.__init__
 

@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from support.browser import until
-from support.releases import Side, of_each_release, unpacked
+from support.releases import Side, of_each_release, of_release, of_today, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_upg_01_an_open_page_goes_on_through_a_change_of_its_server_and_back(
     has_page = (unpacked(world, release) / "holdfast/server/page/index.html").exists()
     if first == "theirs" and not has_page:
         pytest.skip(f"release {release.name} has no page")
-    there, today = Side(world, release), Side(world, None)
+    there, today = of_release(world, release), of_today(world, release)
     before, after = (there, today) if first == "theirs" else (today, there)
 
     def serve(side: Side) -> None:
@@ -67,7 +67,7 @@ def test_upg_01_an_open_page_goes_on_through_a_change_of_its_server_and_back(
             # It cannot prove whose server it is: nothing secret is sent to it, and nothing is taken from it.
             tab.shows("could not prove that it is your server", "body")
             continue
-        if side.version != before.version:
+        if side is after:
             tab.shows(f"The server has version {side.version}", ".lost")
         seen = len(numbers(tab.buffer()))
         until(lambda seen=seen: len(numbers(tab.buffer())) > seen + 5)  # type: ignore[misc]

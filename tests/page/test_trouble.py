@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import threading
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from playwright.sync_api import Error
 
-import holdfast
 from support.browser import until
 from support.levers import namespace_argv
+from support.releases import under_version
 from support.serving import Serving
 from support.webviewer import WebViewer
 
@@ -271,23 +269,6 @@ def test_a_broken_answer_is_said_and_passes(chromium: Chromium, serving: Serving
     tab.page.wait_for_selector(".trouble", state="detached")
 
 
-def other_version(world: World, version: str, feature: str) -> Path:
-    """A copy of this package that has another version, and calls a feature by another name."""
-    root = world.root / version
-    source = Path(holdfast.__file__).parent
-    shutil.copytree(source, root / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
-    edits = {
-        "__init__.py": (f'"{holdfast.__version__}"', f'"{version}"'),
-        "server/routes/home.py": ('("attach", ', f'("{feature}", '),
-    }
-    for name, (old, new) in edits.items():
-        path = root / "holdfast" / name
-        text = path.read_text()
-        assert old in text
-        path.write_text(text.replace(old, new))
-    return root
-
-
 @pytest.mark.timeout(300)
 def test_an_observer_beyond_the_limit_sees_why_until_there_is_room(
     chromium: Chromium, serving: Serving, start: Start, monkeypatch: pytest.MonkeyPatch
@@ -327,7 +308,8 @@ def test_a_server_of_another_version_offers_its_page_and_reloads_nothing(
     marked = page.evaluate("window.same = Math.random()")
     for version, feature in (("9.9.0", "attach"), ("10.0.0", "attach-2")):
         serving.leave()
-        monkeypatch.setenv("PYTHONPATH", str(other_version(world, version, feature)))
+        edits = {"server/routes/home.py": ('("attach", ', f'("{feature}", ')}
+        monkeypatch.setenv("PYTHONPATH", str(under_version(world, version, edits)))
         serving.start()
         assert serving.call("GET", "/v1/info").json["version"] == version
         tab.shows(f"The server has version {version}", ".lost")

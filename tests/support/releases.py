@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,6 +13,7 @@ import holdfast
 
 if TYPE_CHECKING:
     import subprocess
+    from collections.abc import Mapping
     from typing import Any
 
     from support.program import Program
@@ -33,14 +35,29 @@ def unpacked(world: World, release: Path) -> Path:
     return target
 
 
-class Side:
-    """The command and the library of one release in this test's world; without a folder, those of today."""
+def under_version(world: World, version: str, edits: Mapping[str, tuple[str, str]] | None = None) -> Path:
+    """Today's host under another version, for PYTHONPATH; in each file of `edits` one text is replaced."""
+    root = world.root / version
+    if root.exists():
+        return root
+    shutil.copytree(Path(holdfast.__file__).parent, root / "holdfast")
+    ours = (f'"{holdfast.__version__}"', f'"{version}"')
+    for name, (old, new) in {"__init__.py": ours, "runner/status.py": ours, **(edits or {})}.items():
+        path = root / "holdfast" / name
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+    return root
 
-    def __init__(self, world: World, release: Path | None) -> None:
+
+class Side:
+    """The command and the library of one version in this test's world; `path` is for PYTHONPATH, None for today's."""
+
+    def __init__(self, world: World, version: str, path: Path | None) -> None:
         self.world = world
-        self.version = holdfast.__version__ if release is None else release.name
+        self.version = version
         # A release refuses abilities that tests learned to switch off after it.
-        self.env = {} if release is None else {"PYTHONPATH": str(unpacked(world, release)), "HOLDFAST_OFF": ""}
+        self.env = {} if path is None else {"PYTHONPATH": str(path), "HOLDFAST_OFF": ""}
 
     def hold(self, *words: object, check: bool = True, **options: Any) -> subprocess.CompletedProcess[str]:
         return self.world.hold(*words, check=check, env=self.env, **options)
@@ -53,6 +70,19 @@ class Side:
 
     def host(self, code: str, *args: object) -> Program:
         return self.world.host(code, *args, env=self.env)
+
+
+def of_release(world: World, release: Path) -> Side:
+    return Side(world, release.name, unpacked(world, release))
+
+
+def of_today(world: World, release: Path) -> Side:
+    """Today's, beside a release; under the next version as long as its own is still that of the release."""
+    if release.name != holdfast.__version__:
+        return Side(world, holdfast.__version__, None)
+    head, _, last = release.name.rpartition(".")
+    version = f"{head}.{int(last) + 1}"
+    return Side(world, version, under_version(world, version))
 
 
 class Change(NamedTuple):
@@ -74,5 +104,5 @@ _CHANGES = [
 def change(request: pytest.FixtureRequest, world: World) -> Change:
     """An upgrade from each release to today's, and a rollback to it."""
     release, way = request.param
-    there, today = Side(world, release), Side(world, None)
+    there, today = of_release(world, release), of_today(world, release)
     return Change(there, today) if way == "from" else Change(today, there)
