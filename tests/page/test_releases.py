@@ -9,7 +9,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from support.browser import until
-from support.releases import Side, of_each_release, of_release, of_today, unpacked
+from support.releases import RELEASES, Side, of_release, of_today, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +28,15 @@ _COUNTING = "i=0; while :; do i=$((i+1)); echo line-$i; sleep 0.05; done"
 @pytest.mark.covers("UPG-01")
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@of_each_release
-@pytest.mark.parametrize("first", ["today", "theirs"])
+@pytest.mark.parametrize(
+    "release, first",
+    [
+        pytest.param(release, first, id=f"{first}-{release.name}")
+        for release in RELEASES
+        for first in ("today", "theirs")
+        if (release.name, first) != ("0.1.0", "theirs")  # it has no page
+    ],
+)
 def test_upg_01_an_open_page_goes_on_through_a_change_of_its_server_and_back(
     chromium: Chromium,
     serving: Serving,
@@ -40,8 +47,6 @@ def test_upg_01_an_open_page_goes_on_through_a_change_of_its_server_and_back(
     first: str,
 ) -> None:
     has_page = (unpacked(world, release) / "holdfast/server/page/index.html").exists()
-    if first == "theirs" and not has_page:
-        pytest.skip(f"release {release.name} has no page")
     there, today = of_release(world, release), of_today(world, release)
     before, after = (there, today) if first == "theirs" else (today, there)
 

@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 @pytest.mark.own_launcher
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("kind", ["over_ssh", "in_podman", "in_bwrap"])
+@pytest.mark.parametrize("kind", ["over_ssh", "in_podman"])
 def test_upg_01_a_session_in_a_place_is_used_by_another_release_and_goes_on_with_its_deputy(
     request: pytest.FixtureRequest, world: World, change: Change, kind: str
 ) -> None:
     before, after = change
-    if kind == "in_bwrap" and "0.1.0" in (before.version, after.version):
-        pytest.skip("release 0.1.0 has no places of one's own")
     away: Away = request.getfixturevalue(kind)
     id = before.says("start", "--place", away.place, "--stdin", "open", "--", "cat")
     pid = json.loads(before.says("status", id, "--json"))["pid"]
