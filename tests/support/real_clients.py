@@ -161,11 +161,8 @@ wire_api = "responses"
 
 def _codex(run: Run) -> list[str]:
     run.write(run.home / ".codex" / "config.toml", _CODEX.format(url=run.url) + run.printed)
-    # Without a person to ask, tools that may destroy something have to be approved beforehand; the first request is
-    # sent when the server is there.
-    settings = ("required=true", 'default_tools_approval_mode="approve"', "startup_timeout_sec=100")
-    words = [word for setting in settings for word in ("-c", f"mcp_servers.holdfast.{setting}")]
-    return [run.program, "exec", "--skip-git-repo-check", *words, "Begin."]
+    # Without a person to ask, tools that may destroy something would be refused.
+    return [run.program, "exec", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox", "Begin."]
 
 
 def _opencode(run: Run) -> list[str]:

@@ -103,7 +103,10 @@ CLIENTS: dict[str, Client] = {
     ),
     "codex": Client(
         "put that into ~/.codex/config.toml, once: Codex refuses a file that has it twice",
-        lambda command, env: _toml(f"mcp_servers.{NAME}", _entry(command, env)),
+        # Codex waits one second for a server that is not required, and works without its tools if that is too short.
+        lambda command, env: _toml(
+            f"mcp_servers.{NAME}", {**_entry(command, env), "required": True, "startup_timeout_sec": 60}
+        ),
         lambda url, token: (
             f"# in the environment of the client: {_TOKEN_VARIABLE}={token}\n"
             + _toml(f"mcp_servers.{NAME}", {"url": url, "bearer_token_env_var": _TOKEN_VARIABLE})
