@@ -39,7 +39,7 @@ def known(shared: Path = SHARED) -> dict[str, str]:
 
 
 def claims(tests: Path = REPOSITORY / "tests") -> list[Claim]:
-    """All covers marks, on functions, classes, parameters and whole modules."""
+    """All covers marks, on functions, classes, parameters, whole modules, and parameters of fixtures of the folder."""
     found: list[Claim] = []
     for path in sorted(tests.rglob("test_*.py")):
         if path.parent.name != "support_tests":
@@ -56,17 +56,42 @@ def only_long(found: list[Claim]) -> list[str]:
 def _claims_in(path: Path, name: str) -> Iterator[Claim]:
     tree = ast.parse(path.read_text(), str(path))
     marks = [node.value for node in tree.body if isinstance(node, ast.Assign) and _is_pytestmark(node)]
-    yield from _claims_below(tree.body, name, marks)
+    yield from _claims_below(tree.body, name, marks, _fixtures(path.with_name("conftest.py")))
 
 
-def _claims_below(body: list[ast.stmt], name: str, inherited: list[ast.expr]) -> Iterator[Claim]:
+def _fixtures(path: Path) -> dict[str, list[ast.expr]]:
+    """For each fixture of a `conftest.py`, the expressions that its parameters and those of its own fixtures are made
+    of."""
+    body = ast.parse(path.read_text(), str(path)).body if path.exists() else []
+    assigned = {
+        target.id: node.value
+        for node in body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found: dict[str, list[ast.expr]] = {}
+    for node in body:
+        if isinstance(node, _Function):
+            names = [
+                below.id for each in node.decorator_list for below in ast.walk(each) if isinstance(below, ast.Name)
+            ]
+            own = [assigned[name] for name in names if name in assigned]
+            found[node.name] = own + [each for used in node.args.args for each in found.get(used.arg, [])]
+    return found
+
+
+def _claims_below(
+    body: list[ast.stmt], name: str, inherited: list[ast.expr], fixtures: dict[str, list[ast.expr]]
+) -> Iterator[Claim]:
     for node in body:
         if not isinstance(node, _Definition):
             continue
         marks = inherited + node.decorator_list
         if isinstance(node, ast.ClassDef):
-            yield from _claims_below(node.body, name, marks)
+            yield from _claims_below(node.body, name, marks, fixtures)
         elif node.name.startswith("test"):
+            marks = marks + [each for used in node.args.args for each in fixtures.get(used.arg, [])]
             needs = [lever for mark in marks for lever in _named(mark, "needs", name)]
             needs += [lever for lever in ("root", "namespaces") if any(_is_mark(mark, lever) for mark in marks)]
             claimed: dict[str, bool] = {}

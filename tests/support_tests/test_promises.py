@@ -48,6 +48,26 @@ def test_marks_are_read_from_functions_classes_parameters_and_modules(tmp_path: 
     assert f"`{one}`: A poisoned \\| group.<br>`{two}`: two things" in page
 
 
+CONFTEST = """
+import pytest
+_OTHER = pytest.param("other", marks=[pytest.mark.MARK("KIL-02"), pytest.mark.long])
+
+@pytest.fixture(params=["usual", _OTHER])
+def kind(request): ...
+
+@pytest.fixture
+def made(kind): ...
+""".replace("MARK(", "covers(")
+
+
+def test_marks_of_the_parameters_of_a_fixture_count_for_each_test_that_uses_it(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_x.py").write_text("def test_one(made): ...\ndef test_two(x): ...\n")
+    assert [(claim.id, claim.test, claim.long) for claim in promises.claims(tmp_path)] == [
+        ("KIL-02", "test_x.py::test_one", True)
+    ]
+
+
 def test_an_id_that_is_computed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "test_x.py").write_text("@pytest.mark.MARK(f'KIL-{n}')\ndef test_x(): ...\n".replace("MARK", "covers"))
     with pytest.raises(AssertionError, match="written out"):
