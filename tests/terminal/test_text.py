@@ -82,6 +82,10 @@ def test_c1_in_utf8_is_not_plain_and_other_characters_are() -> None:
         (b"abcdef\b\b\b\x1b[K!\n", "abc!\n"),
         (b"abc\x1b[2KX\n", "   X\n"),
         (b"abcdef\b\b\b\x1b[1KX\n", "   Xef\n"),
+        # Line editors step over the prompt.
+        (b"$ make all\r\x1b[2Cls\x1b[K\n", "$ ls\n"),
+        (b"$ make\r\x1b[C\x1b[C\x1b[CX\n", "$ mXke\n"),
+        (b"ab\r\x1b[9CX\x1b[9CY\x1b[?2CZ\n", "abXYZ\n"),
         (b"a\tb\n", "a\tb\n"),
         (b"abcdefghijkl\r\tX\n", "abcdefghXjkl\n"),
         (b"abc\r\tX\n", "abc\tX\n"),

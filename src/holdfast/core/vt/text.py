@@ -3,9 +3,9 @@
 UTF-8 with U+FFFD for invalid bytes. Escape sequences and control characters but TAB are removed. Every LF ends a line,
 also inside a sequence, so the lines of the text are the lines of the log, with the same numbers.
 
-`Cleaner` is for reading a log: a lone CR overwrites, backspace steps left and erase-line erases, so that a progress bar
-becomes its last state. `Lines` is for searching while a command prints: each line has its offsets, and what a lone CR
-overwrites is a segment of its own.
+`Cleaner` is for reading a log: a lone CR overwrites, backspace and cursor-forward step over text and erase-line erases,
+so that a progress bar becomes its last state. `Lines` is for searching while a command prints: each line has its
+offsets, and what a lone CR overwrites is a segment of its own.
 """
 
 from __future__ import annotations
@@ -187,6 +187,8 @@ class Cleaner:
             elif kind == CSI:
                 if raw.endswith(b"K"):
                     self._erase(raw)
+                elif raw.endswith(b"C"):
+                    self._forward(raw)
             elif kind != CONTROL:
                 continue
             elif raw == b"\r":
@@ -208,6 +210,13 @@ class Cleaner:
         else:
             self._column = max(self._column, self._length)
             self._put("\t", out)
+
+    def _forward(self, raw: bytes) -> None:
+        """Move over existing text, as line editors do to leave a prompt as it is."""
+        prefix, body, intermediates, _ = split_csi(raw)
+        if not prefix and not intermediates:
+            steps = (*numbers(body), 0)[0] or 1
+            self._column = max(self._column, min(self._column + steps, self._length))
 
     def _put(self, text: str, out: list[str]) -> None:
         if not text:
