@@ -289,12 +289,15 @@ class StillRunning(HoldfastError):
     id: str
     survivors: list[Mapping[str, object]]
 
-    def __init__(self, id: str, survivors: Sequence[Mapping[str, object]] = ()) -> None:
+    def __init__(self, id: str, survivors: Sequence[Mapping[str, object]] = (), others: Sequence[str] = ()) -> None:
+        which = f"sessions {_listed([id, *others])} are" if others else f"session {id} is"
         pids = _listed([str(each.get("pid")) for each in survivors])
         left = f"; the stop did not end {pids}" if survivors else ""
-        super().__init__(f"session {id} is still running{left}", id=id, survivors=list(survivors))
+        super().__init__(f"{which} still running{left}", id=id, survivors=list(survivors))
         if survivors:
             self.fix = "end the remaining processes as a user with permission to signal them, then try again"
+        elif others:
+            self.fix = "end them with `hold stop` first"
 
 
 class NotAllowed(HoldfastError):

@@ -348,7 +348,7 @@ def test_everything_is_removed_only_when_nothing_is_alive(place: Place) -> None:
     place.session("b00000001", days_ago=0)
     live = [place.session("b00000002"), place.session("b00000003")]
     Path(place.home.session("b00000004")).mkdir()
-    with pytest.raises(StillRunning, match="b00000002, b00000003, b00000004") as caught:
+    with pytest.raises(StillRunning, match="sessions b00000002, b00000003, b00000004 are still running") as caught:
         collect(place.home, place.index, Limits(), place.observe, all=True)
     assert "hold stop" in str(caught.value)
     assert len(os.listdir(place.home.sessions)) == 4

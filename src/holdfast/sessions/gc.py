@@ -215,7 +215,8 @@ def collect(
         live = [id for id, facts in seen.items() if not facts.finished]
         live += [id for id in half if not _abandoned(home.session(id))]
         if live:
-            raise StillRunning(", ".join(sorted(live)))
+            first, *others = sorted(live)
+            raise StillRunning(first, others=others)
         chosen = Plan(list(seen.values()), [])
     else:
         before = _read_stamp(home)
