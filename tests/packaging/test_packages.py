@@ -70,6 +70,10 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     (sdist,) = place.glob("*.tar.gz")
     with tarfile.open(sdist) as packed:
         assert not [name for name in packed.getnames() if "node_modules" in name]
+        # All that its tests and its documentation need.
+        within = {name.partition("/")[2] for name in packed.getnames()}
+        missing = {name for name in names if (clone / name).is_file()} - within
+        assert missing <= {".ci/run", "AGENTS.md"}
         packed.extractall(place / "unpacked", filter="data")
     (source,) = (place / "unpacked").iterdir()
     run(*hatch, "-t", "wheel", cwd=source, env=_NO_NODE)
