@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shlex
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 WRITTEN = [page for page in PAGES if page.name not in ("cli.md", "config.md", "promises.md")]
 
 _FENCED = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+_SHELL_BLOCK = re.compile(r"^```(sh|console)\b.*?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _CODE = re.compile(r"`([^`\n]+)`")
 
@@ -33,11 +35,26 @@ def anchors(page: Path) -> set[str]:
 
 
 def commands(page: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each `hold COMMAND WORDS` that the prose of a page names."""
+    """Each `hold COMMAND WORDS` in the prose of a page and in its blocks for a shell, also those that are not run."""
     for code in _CODE.findall(prose(page)):
         if code.startswith("hold ") and code != "hold COMMAND":
             name, *words = shlex.split(code)[1:]
             yield name, words[: words.index("--")] if "--" in words else words
+    for language, block in _SHELL_BLOCK.findall(page.read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", " ").split("\n"):
+            if language == "sh" or line.startswith("$ "):
+                yield from _on_line(line)
+
+
+def _on_line(line: str) -> Iterator[tuple[str, list[str]]]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    words = list(lexer)
+    for at, word in enumerate(words[:-1]):
+        if word == "hold" and (not at or not words[at - 1].strip("$();|&")):
+            own = itertools.takewhile(lambda each: each != "--" and each.strip("();<>|&"), words[at + 1 :])
+            name, *rest = own
+            yield name, rest
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
@@ -60,7 +77,9 @@ def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
             continue
         assert name in cli.names(), f"no command `hold {name}`"
         known = cli.parser_of(name)[0].options
-        strangers = [word for word in words if word.startswith("-") and word.partition("=")[0] not in known]
+        given = [word.partition("=")[0] for word in words if word.startswith("-")]
+        # `-aq` is `-a -q`.
+        strangers = [each for each in given if each not in known and not {f"-{one}" for one in each[1:]} <= {*known}]
         assert not strangers, f"hold {name} knows no {strangers}"
 
 
