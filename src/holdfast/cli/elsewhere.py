@@ -102,6 +102,12 @@ _OPTIONS: dict[str, dict[str, str]] = {
     },
 }
 
+# The same for words that are not options: `tmux send-keys` has the keys behind the text.
+_WORDS: dict[str, dict[str, str]] = {
+    "submit": {"Enter C-m": "leave it out: `hold submit` presses Enter"},
+    "send": {"Enter C-m": "`hold submit NAME TEXT` presses Enter"},
+}
+
 
 def command(name: str) -> str | None:
     """What to type for a command of another tool."""
@@ -120,6 +126,7 @@ def program(name: str) -> str | None:
 
 
 def option(name: str, word: str) -> str | None:
-    """What to do in the place of an option that another tool has for this command. `-n5` is `-n` with its value."""
-    known = {each: here for words, here in _OPTIONS.get(name, {}).items() for each in words.split()}
+    """What to do in the place of an option or word of another tool. `-n5` is `-n` with its value."""
+    rows = {**_OPTIONS.get(name, {}), **_WORDS.get(name, {})}
+    known = {each: here for words, here in rows.items() for each in words.split()}
     return known.get(word) or (known.get(word[:2]) if not word.startswith("--") else None)

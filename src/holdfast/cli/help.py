@@ -76,7 +76,7 @@ def _topic(asked: str) -> str:
         room = max(len(name) for name, _ in titles) + 2
         return "".join(f"{name:<{room}}{title}\n" for name, title in titles) + f"\nRead one: {PROGRAM} help TOPIC\n"
     if asked not in topics:
-        error = usage(f"no command or topic {asked[:80]!a}", PROGRAM, asked, [*names(), *topics, "topics"])
+        error = usage(f"no command or topic {asked[:80]!a}", PROGRAM, [asked], [*names(), *topics, "topics"])
         if not error.fix.startswith("did you mean"):
             error.fix = f"`{PROGRAM} help topics` lists them"
         raise error

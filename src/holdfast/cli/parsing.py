@@ -86,16 +86,18 @@ class Argument:
         found = self._type(word)
         if self.choices and found not in self.choices:
             choices = ", ".join(self.choices)
-            raise _Wrong(f"argument {self.name}: invalid choice: {word!r} (choose from {choices})", word, self.choices)
+            raise _Wrong(
+                f"argument {self.name}: invalid choice: {word!r} (choose from {choices})", [word], self.choices
+            )
         return found
 
 
 class _Wrong(Exception):
-    """A mistake in a command line, in words; `word` is none of the `known` ones."""
+    """A mistake in a command line, in words; `words` are none of the `known` ones."""
 
-    def __init__(self, message: str, word: str = "", known: Collection[str] = ()) -> None:
+    def __init__(self, message: str, words: Sequence[str] = (), known: Collection[str] = ()) -> None:
         super().__init__(message)
-        self.word = word
+        self.words = words
         self.known = known
 
 
@@ -164,7 +166,7 @@ class Parser:
             says = f"the following arguments are required: {', '.join(problem.names)}"
             raise (no_session if "ID" in problem.names else usage)(says, self.program) from None
         except _Wrong as problem:
-            raise usage(str(problem), self.program, problem.word, problem.known) from None
+            raise usage(str(problem), self.program, problem.words, problem.known) from None
         args = Namespace()
         for argument in self.arguments:
             setattr(args, argument.dest, given.get(argument.dest, argument.default))
@@ -217,8 +219,8 @@ class Parser:
             else:
                 given[argument.dest] = argument.value(value)
         if unknown:
-            word = unknown[0].partition("=")[0]
-            raise _Wrong(f"unrecognized arguments: {' '.join(unknown)}", word, options)
+            names = [word.partition("=")[0] for word in unknown]
+            raise _Wrong(f"unrecognized arguments: {' '.join(unknown)}", names, options)
         return given, plain
 
     def _assign(self, given: dict[str, Any], plain: list[str]) -> None:
@@ -240,7 +242,7 @@ class Parser:
         if missing:
             raise _Missing(missing)
         if plain:
-            raise _Wrong(f"unrecognized arguments: {' '.join(plain)}")
+            raise _Wrong(f"unrecognized arguments: {' '.join(plain)}", plain)
 
     def sections(self, *, whole: bool) -> dict[str, list[Argument]]:
         """The arguments that help shows, by title: with `whole` all of them."""
@@ -352,18 +354,19 @@ def _bracketed(text: str) -> str:
     return "".join(out)
 
 
-def usage(message: str, program: str, word: str = "", known: Collection[str] = ()) -> HoldfastError:
-    """The error for a wrong command line; `word` in it is none of the `known` ones."""
+def usage(message: str, program: str, words: Sequence[str] = (), known: Collection[str] = ()) -> HoldfastError:
+    """The error for a wrong command line; `words` in it are none of the `known` ones."""
     command = program.partition(" ")[2]
     error = HoldfastError(f"{command}: {message}" if command else message)
     error.code = "bad-request"
     error.exit_code = USAGE
-    near = nearest(word, known)
+    near = nearest(words[0], known) if words else None
     error.fix = f"did you mean `{near}`?" if near else f"see `{program} --help`"
-    if word.startswith("-"):
+    if words:
         from .elsewhere import option
 
-        error.fix = option(command, word) or error.fix
+        fixes = {word: fix for word in words if (fix := option(command, word))}
+        error.fix = "; ".join(fixes.values() if len(words) == 1 else map(": ".join, fixes.items())) or error.fix
     return error
 
 
