@@ -87,7 +87,9 @@ def test_list_terminal_inbox_and_replay_by_touch(chromium: Chromium, serving: Se
     page.tap(".terminal")
     page.keyboard.insert_text("c")
     page.keyboard.insert_text("c")
-    typed("1b 01 09 02 05 68 69 0d 03 63")
+    page.tap(".touch button:text-is('Shift')")
+    page.keyboard.press("Tab")
+    typed("1b 01 09 02 05 68 69 0d 03 63 1b 5b 5a")
 
     page.fill(".touch input", "kept")
     page.set_viewport_size({"width": 390, "height": 844 - _KEYBOARD_PX})

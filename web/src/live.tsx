@@ -239,7 +239,8 @@ function TouchBar({ session, held, attachment }: { session: Session; held: Held;
   };
   return (
     <div class="touch">
-      <div class="keys-row">
+      {/* The focus, and with it the soft keyboard, stays where it is. */}
+      <div class="keys-row" onMouseDown={(event) => event.preventDefault()}>
         {(["C", "M", "S"] as const).map((name) => (
           <button key={name} aria-pressed={held[name] !== "off"} class={held[name]} onClick={() => attachment()?.hold(name)}>
             {{ C: "Ctrl", M: "Alt", S: "Shift" }[name]}

@@ -203,9 +203,9 @@ export class Attachment {
     this.options.held(this.held);
   }
 
-  /** A key with the modifiers that are held. */
+  /** A key with the modifiers that are held, unless it has them itself. */
   press(key: string): void {
-    const names = (["C", "M", "S"] as const).filter((name) => this.held[name] !== "off");
+    const names = (["C", "M", "S"] as const).filter((name) => this.held[name] !== "off" && !key.includes(`${name}-`));
     this.sendKeys([names.map((name) => `${name}-`).join("") + key]);
     for (const name of names) if (this.held[name] === "once") this.held = { ...this.held, [name]: "off" };
     this.options.held(this.held);
@@ -453,7 +453,7 @@ export class Attachment {
     if (token === null) return;
     event.preventDefault();
     if (isPrefix) this.setPrefix(true);
-    else this.sendKeys([token]);
+    else this.press(token);
   }
 
   private setPrefix(on: boolean): void {
