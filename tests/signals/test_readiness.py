@@ -184,6 +184,9 @@ def test_a_hidden_read_on_a_terminal_is_reported_as_a_secret(world: World, hf: H
     assert asked["line"] == "Password:"
     assert asked["routed"] is True
     assert {"blocked_read", "echo_off"} <= set(asked["evidence"])
+    (snapshot,) = (record["snapshot"] for record in records(world, session.id) if "needs_input" in record)
+    assert (snapshot["needs_input"]["kind"], snapshot["needs_input"]["secret"]) == ("secret", True)
+    assert "line" not in snapshot["needs_input"]
     session.kill()
 
 

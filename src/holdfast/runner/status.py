@@ -122,7 +122,7 @@ def snapshot(session: Session) -> dict[str, Any]:
         exit = {**exit, "survivors": 0 if session.stopping else len(exit["survivors"]) + exit["survivors_more"]}
     facts = session.log.facts()
     feature_facts = session.features.facts()
-    asks = feature_facts.get("needs_input")
+    asks = feature_facts.get("needs_input") if session.terminal is None else session.terminal.last_question()
     command_line = processes.command_text(spec["command"])
     shot = {
         "id": session.id,

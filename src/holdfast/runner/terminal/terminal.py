@@ -91,7 +91,7 @@ class Terminal:
             offset = self.end_offset - len(chunk)
             for attachment in list(self._attachments):
                 attachment.on_output(offset, chunk)
-        self._looking.on_output(chunk)
+        self._looking.printed(chunk)
 
     def _answer(self) -> None:
         replies = self.tracker.take_replies()
@@ -258,6 +258,10 @@ class Terminal:
         """What the command waits for, if it does."""
         needs: dict[str, Any] | None = self._looking.facts().get("needs_input")
         return needs
+
+    def last_question(self) -> dict[str, Any] | None:
+        """The same as the last look found it. A look can emit a signal: while one is emitted, none may begin."""
+        return self._looking.last_question()
 
     def touch(self) -> int:
         self._touches += 1

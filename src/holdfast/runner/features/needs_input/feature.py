@@ -88,7 +88,7 @@ class Looking:
         self._idle: tuple[tuple[int, int | None, int], float] | None = None
         self._alarm.set(LOOK_S)
 
-    def on_output(self, chunk: bytes) -> None:
+    def printed(self, chunk: bytes) -> None:
         if chunk[: len(_PROGRESS)] == _PROGRESS and _PROGRESS_ALONE.fullmatch(chunk):
             return
         self._active_at = now = time.monotonic()
@@ -123,12 +123,20 @@ class Looking:
             self._look(now)
         verdict = self._verdict if self._looked_scene == self._scene else _WORKING
         facts: dict[str, Any] = {"input_state": verdict["state"]}
-        if verdict["state"] == "needs_input":
-            asked = {part: verdict[part] for part in ("confidence", "kind", "evidence", "line", "secret")}
-            facts["needs_input"] = {**asked, "since": self._since, "offset": self._offset}
+        question = self.last_question()
+        if question is not None:
+            facts["needs_input"] = question
         elif verdict["hung"]:
             facts["hung"] = verdict["hung"]
         return facts
+
+    def last_question(self) -> dict[str, Any] | None:
+        """The question that the last look found, if nothing has changed since; without another look."""
+        verdict = self._verdict
+        if self._over or self._looked_scene != self._scene or verdict["state"] != "needs_input":
+            return None
+        found = {part: verdict[part] for part in ("confidence", "kind", "evidence", "line", "secret")}
+        return {**found, "since": self._since, "offset": self._offset}
 
     def _is_due(self, now: float) -> bool:
         if self._quiet_s(now) < LOOK_S:
