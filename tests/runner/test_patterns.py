@@ -104,7 +104,7 @@ def found_in(pattern: Pattern, text: str) -> int:
     """How often a line in parts is found to match."""
     count, again = 0, False
     for part in parts_of(text):
-        again = pattern.matches(part, again=again)
+        again = pattern.matches(part, matched_before=again)
         count += again
     return count
 

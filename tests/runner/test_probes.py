@@ -78,7 +78,7 @@ def run(life: StillLife, done: Callable[[], object], bound: float = BOUND_S) -> 
         planned = loop._next()
         now = time.monotonic()
         assert now < deadline, "too late"
-        loop.serve(loop.ready(min(0.05, deadline - now if planned is None else max(0.0, planned - now))))
+        loop.dispatch(loop.ready(min(0.05, deadline - now if planned is None else max(0.0, planned - now))))
         life.tree.reap()
         loop._fire(time.monotonic())
 

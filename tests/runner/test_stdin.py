@@ -46,7 +46,7 @@ class Door:
             got += part
 
     def turn(self) -> None:
-        self.loop.serve(self.loop.ready(0))
+        self.loop.dispatch(self.loop.ready(0))
 
     def at_end(self) -> bool:
         try:

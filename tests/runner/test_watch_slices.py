@@ -46,7 +46,7 @@ def naive(output: bytes, patterns: list[Pattern]) -> list[tuple[str, int, str]]:
     lines = Lines()
     found, again = [], False
     for line in [*lines.feed(output), *lines.end()]:
-        first = next((pattern for pattern in patterns if pattern.matches(line, again=again)), None)
+        first = next((pattern for pattern in patterns if pattern.matches(line, matched_before=again)), None)
         if first is not None:
             found.append((first.id, line.offset, line.text))
         again = first is not None and line.cut

@@ -89,7 +89,7 @@ class Loop:
                 ready = self.ready(0)
             if planned is not None and now - planned > _SLEPT_S:
                 self.woke_at = now
-            self.serve(ready)
+            self.dispatch(ready)
             turn()
             if self._fire(now):
                 turn()  # what a timer changed waits for no other event
@@ -98,7 +98,7 @@ class Loop:
         """Descriptors on which something happened, and what; sleeps until there is one, or `wait_s` have passed."""
         return self._epoll.poll(wait_s, _READY_MAX)
 
-    def serve(self, ready: list[tuple[int, int]]) -> None:
+    def dispatch(self, ready: list[tuple[int, int]]) -> None:
         """Call the watchers of these."""
         before = [self.watched.get(fd) for fd, _ in ready]
         for (fd, events), known in zip(ready, before):

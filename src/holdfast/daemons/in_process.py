@@ -329,7 +329,7 @@ class Keeper:
                 self.loop,
                 spec["endpoint"],
                 hello=lambda: status.hello(self._session),
-                serve=lambda client, message: requests.serve(self._session, client, message),
+                serve=lambda client, message: requests.handle(self._session, client, message),
                 gone=self._client_gone,
                 failed=self.runner_log.exception,
             )

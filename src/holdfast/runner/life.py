@@ -51,7 +51,7 @@ def live(session: Session, passed: list[tuple[int, int]]) -> Iterator[float | No
             _command_left(session)
             yield from _drain(session)
         exit = _build_exit(session)
-        retry_in_s = _retry_in_s(session, exit)
+        retry_in_s = _settle_attempt(session, exit)
         if retry_in_s is None:
             break
         now = time.monotonic()
@@ -85,7 +85,7 @@ def exit_sequence(session: Session) -> Iterator[None]:
     session.features.finish()
 
     # 2. On disk: state, log, then `exit.json`. If no client waits for the end, it is synced, so that a power
-    # loss cannot undo it.
+    # loss cannot undo it. It contains the number of the signal of step 3: nothing may emit another before that.
     ending.make_final()
     if session.state_retry.is_due:
         session.write_state()
@@ -97,10 +97,10 @@ def exit_sequence(session: Session) -> Iterator[None]:
     about_to_wait = session.then is not None and session.then.get("confirm") is True
     may_be_confirmed = about_to_wait or any(waiter.confirms for waiter in session.waiters)
     error = {} if ending.error is None else {"error": ending.error}
-    signals.end(exit, extra={**status.end_facts(session), **error}, may_be_confirmed=may_be_confirmed)
+    signals.end(exit, extra={**status.end_extras(session), **error}, may_be_confirmed=may_be_confirmed)
     stop_goes_on = bool(exit["survivors"]) and session.attempt.stop_under_way
     if exit["survivors"] and not stop_goes_on:
-        signals.survivors(exit, "stop" if exit["cause"] == "stop" else "exit", outputs.names)
+        signals.survivors(exit, "stop" if exit["cause"] == "stop" else "exit", outputs.open_names)
     if terminal is not None:
         terminal.on_end_recorded()
 
@@ -116,7 +116,7 @@ def exit_sequence(session: Session) -> Iterator[None]:
                 stop_goes_on = False
                 exit["survivors"], exit["survivors_more"] = processes.described_some(living)
                 ending.write(durable=True)
-                signals.survivors(exit, "stop", outputs.names)
+                signals.survivors(exit, "stop", outputs.open_names)
         yield None
 
     # 5. The last descendant is gone: the record says so.
@@ -126,7 +126,7 @@ def exit_sequence(session: Session) -> Iterator[None]:
         exit.update(survivors=[], survivors_more=0, complete=not outputs.are_open)
         ending.write(durable=True)
         if had_survivors:
-            signals.survivors(exit, "exit", outputs.names)
+            signals.survivors(exit, "exit", outputs.open_names)
 
     # 6. Leave when the disk has taken every record, and it is known whether the end enters the queue.
     while ending.unwritten or signals.undecided or signals.unwritten:
@@ -266,8 +266,8 @@ def _build_stopped_exit(session: Session) -> None:
     exit.update(cause=cause, by=by)
 
 
-def _retry_in_s(session: Session, exit: dict[str, Any]) -> float | None:
-    """In how many seconds the next attempt begins; None when none follows."""
+def _settle_attempt(session: Session, exit: dict[str, Any]) -> float | None:
+    """Record how the attempt ended. Returns in how many seconds the next one begins; None when none follows."""
     restarts, attempt = session.restarts, session.attempt
     asked, session.restart_asked = session.restart_asked, False
     # The caller of a first attempt that could not be started learns of it at once.
@@ -408,7 +408,10 @@ class Ending:
         self._log_facts = self._log.facts()
 
     def write(self, *, durable: bool) -> None:
-        """Write the log first, then the record: its presence means that the log is complete up to the recorded end."""
+        """Write the log first, then the record: its presence means that the log is complete up to the recorded end.
+
+        `exit` is from `build_exit`; `live` and `exit_sequence` add what they learn later. The log's facts are those of
+        `make_final`. All other fields come from `status.exit_facts`."""
         assert self.exit is not None
         if durable:
             try:

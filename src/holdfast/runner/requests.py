@@ -50,7 +50,7 @@ class Waiter:
         self.confirms = request.get("confirm") is True and bool(request.get("exit"))
 
 
-def serve(session: Session, client: Client, request: dict[str, Any]) -> None:
+def handle(session: Session, client: Client, request: dict[str, Any]) -> None:
     try:
         known = _REQUESTS.get(request["type"])
         if known is None:
@@ -114,7 +114,7 @@ def _met(session: Session, waiter: Waiter) -> dict[str, Any] | None:
     # For language servers: the command is still running and has closed this stream.
     closed, tree = request.get("closed"), session.tree
     runs = session.exit is None and tree.command is not None and not tree.command_gone
-    if closed is not None and runs and closed not in session.outputs.names:
+    if closed is not None and runs and closed not in session.outputs.open_names:
         return {"reason": "closed"}
     if request.get("ready") and session.features.ready is not None:
         return {"reason": "ready", "ok": session.features.ready}

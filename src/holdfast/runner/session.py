@@ -62,7 +62,7 @@ def run(channel: socket.socket, request: dict[str, Any], passed: list[int], warn
         return False
     try:
         session.greet(channel)
-        session.serve()
+        session.serve_until_over()
         session.close()
     except Exception as problem:
         session.runner_log.exception(problem)
@@ -195,10 +195,10 @@ class Session:
         client.send(status.hello(self))
         then, self.then = self.then, None
         if then is not None:
-            requests.serve(self, client, then)
+            requests.handle(self, client, then)
         failpoints.hit("runner.answered")
 
-    def serve(self) -> None:
+    def serve_until_over(self) -> None:
         """Serve clients until the session is over."""
         self.loop.run(self._turn)
         requests.answer_waiters(self)  # in case the life ended before the first turn
@@ -238,7 +238,7 @@ class Session:
             else:
                 client.attachment.leave()
         while self.endpoint.clients and time.monotonic() < deadline:
-            self.loop.serve(self.loop.ready(max(0.0, deadline - time.monotonic())))
+            self.loop.dispatch(self.loop.ready(max(0.0, deadline - time.monotonic())))
         for client in list(self.endpoint.clients):
             client.close()
         if self.memory is not None:
@@ -299,7 +299,7 @@ class Session:
                 self.loop,
                 path,
                 hello=lambda: status.hello(self),
-                serve=lambda client, message: requests.serve(self, client, message),
+                serve=lambda client, message: requests.handle(self, client, message),
                 gone=self._client_gone,
                 failed=self.runner_log.exception,
             )
@@ -334,6 +334,7 @@ class Session:
         self.features.on_output(stream)
 
     def _log_refused(self, stream: str, offset: int, reason: str) -> None:
+        # After `make_final`, the number of the next signal is promised to the end.
         if self.exit is None:
             self.signals.emit("gap", {"stream": stream, "from": offset, "reason": reason})
 

@@ -1,6 +1,7 @@
 """Signals of a runner: a record on disk first, then a wake of the hosts that wait.
 
-Clients that wait are answered at the end of the turn.
+A signal of which people are to be notified also starts a process that does so. Clients that wait are answered at the
+end of the turn.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class Signals:
     def emit(
         self, variant: str, fields: dict[str, Any], *, routed: bool | str = True, durable: bool = False
     ) -> dict[str, Any]:
-        """`routed` is explained at `SignalFile.write`."""
+        """`routed` is explained at `SignalFile.write`. If it enters the queue and people are to be notified, a process
+        that does so is started, too."""
         session = self._session
         record = self._file.write(
             variant,

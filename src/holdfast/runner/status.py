@@ -55,7 +55,7 @@ def state(session: Session) -> dict[str, Any]:
     }
 
 
-def end_facts(session: Session) -> dict[str, Any]:
+def end_extras(session: Session) -> dict[str, Any]:
     """What both records of the end, the signal and `exit.json`, say beside the exit."""
     exit = session.exit or {}
     return {**session.features.ended(), **({"start_limit": True} if exit.get("start_limit") else {})}
@@ -64,7 +64,8 @@ def end_facts(session: Session) -> dict[str, Any]:
 def exit_facts(session: Session) -> dict[str, Any]:
     """The fields of `exit.json` beside the exit and the log."""
     used, stopping, ended = session.tree.rusage, session.attempt.stopping, session.signals.end_record
-    # The signal of the end follows at once: its number is known.
+    # The signal of the end follows at once: its number is known. No other may be emitted between the two
+    # (`exit_sequence`).
     seq = session.signals.seq + 1 if ended is None else int(ended["seq"])
     facts = {
         "started_at": session.started_at,
@@ -75,7 +76,7 @@ def exit_facts(session: Session) -> dict[str, Any]:
         "last_output_at": last_output_at(session),
         "attempt": session.attempt.number,
         "signal_id": f"{session.id}.{seq}",
-        **end_facts(session),
+        **end_extras(session),
         "desired": session.desired.facts(),
         **session.features.last(),
     }

@@ -62,7 +62,7 @@ class Outputs:
         return bool(self._pipes)
 
     @property
-    def names(self) -> list[str]:
+    def open_names(self) -> list[str]:
         """The streams whose writing end a process still holds."""
         return list(self._pipes)
 

@@ -134,8 +134,12 @@ _TAKEN_AT_ONCE = 256
 
 
 class Reader:
-    """A cursor into one stream of the log. With `finished_lines_only`, lines are given as they end up, and one whose
-    beginning was not read is left out; else parts of long lines overlap, and what is overwritten is given too."""
+    """A cursor into one stream of the log.
+
+    `finished_lines_only` (all but watches) changes five things, here and in `LineFollower`. A line is given as it ends
+    up, also if it repeats; else what is overwritten is given too, and parts of long lines overlap. A line whose
+    beginning was not read is left out. So are the parts of a long line before its last (segments). What cannot be read
+    now counts as unread; else it is read after the next output. A block is given whole; else a slice can end in it."""
 
     def __init__(self, log: LogWriter, stream: str, sieve: Sieve, *, finished_lines_only: bool = False) -> None:
         self._log = log
@@ -251,9 +255,9 @@ _RUNS_MAX = 1024
 
 class LineFollower:
     """Calls `take(stream, line)` for every line in the order of printing, within `timeout` where there is one; with
-    `patterns`, only for lines that can match. With `finished_lines_only`, what was overwritten before its line was
-    finished is left out; else `skipped(stream, bytes)` gets the lines that cannot match and are wanted before others,
-    and None where bytes are missing."""
+    `patterns`, only for lines that can match. `finished_lines_only` is explained at `Reader`; without it
+    `skipped(stream, bytes)` gets the lines that cannot match and are wanted before others, and None where bytes are
+    missing."""
 
     def __init__(
         self,
@@ -449,8 +453,7 @@ class Slices:
         self._alarm = Alarm(loop, self._slice)
         self._quiet = Alarm(loop, self._give_partials)
         self._output_at: dict[str, float] = {}
-        # True if anything was printed since the last slice.
-        self._fresh = False
+        self._printed_since_slice = False
         self._closed = False
 
     def on_output(self, stream: str) -> None:
@@ -458,7 +461,7 @@ class Slices:
             return
         self._follower.on_output(stream)
         self._output_at[stream] = time.monotonic()
-        self._fresh = True
+        self._printed_since_slice = True
         if not self._alarm.is_set:
             self._alarm.set(0.0)
 
@@ -471,7 +474,7 @@ class Slices:
         self._quiet.cancel()
 
     def _slice(self) -> None:
-        busy, self._fresh = self._fresh, False
+        busy, self._printed_since_slice = self._printed_since_slice, False
         began = time.monotonic()
         done = self._follower.read(SLICE_S)
         self._after()

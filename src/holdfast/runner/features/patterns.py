@@ -85,23 +85,23 @@ class Pattern:
     def applies_to(self, stream: str) -> bool:
         return self.stream in ("any", stream)
 
-    def matches(self, line: Line, *, again: bool = False) -> bool:
-        """Whether this line, or part of a line, matches in what is new. After a match in the part before (`again`), a
-        match that begins there is the same. A regex may take long: make sure that a timer runs."""
+    def matches(self, line: Line, *, matched_before: bool = False) -> bool:
+        """Whether this line, or part of a line, matches in what is new. With `matched_before`, the part before matched:
+        a match that begins there is the same. A regex may take long: make sure that a timer runs."""
         if self.regex is not None:
-            return self._searched(self.regex, line, again)
+            return self._searched(self.regex, line, matched_before)
         literal = self._literal
         assert literal is not None
         if not line.fresh:
             return literal in line.text
-        return line.text.find(literal, line.fresh if again else max(0, line.fresh - len(literal) + 1)) >= 0
+        return line.text.find(literal, line.fresh if matched_before else max(0, line.fresh - len(literal) + 1)) >= 0
 
-    def _searched(self, regex: re.Pattern[str], line: Line, again: bool) -> bool:
+    def _searched(self, regex: re.Pattern[str], line: Line, matched_before: bool) -> bool:
         # The line does not end where a part is cut; neither does it begin where a later part does.
         text = line.text + "\0" if line.cut else line.text
         if not line.fresh:
             return regex.search(text) is not None
-        if again:
+        if matched_before:
             return regex.search(text, line.fresh) is not None
         return any(found.end() > line.fresh for found in regex.finditer(text, 1))
 
@@ -261,12 +261,12 @@ class RegexTimeout:
     def __exit__(self, *_: object) -> None:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0.0)
 
-    def matches(self, pattern: Pattern, line: Line, *, again: bool = False) -> bool:
+    def matches(self, pattern: Pattern, line: Line, *, matched_before: bool = False) -> bool:
         """False also when the time ran out; that is counted."""
         global _searching
         try:
             _searching = True
-            found = pattern.matches(line, again=again)
+            found = pattern.matches(line, matched_before=matched_before)
             _searching = False
         except _TookTooLong:
             _searching = False

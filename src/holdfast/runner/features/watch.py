@@ -78,7 +78,7 @@ class _SearchState:
     def __init__(self) -> None:
         self.patterns: list[Pattern] = []
         # Where the line begins that matched before it was finished, and whether the part before this one matched.
-        self.matched_at = -1
+        self.unfinished_match_at = -1
         self.matched_part = False
         # The line that took too long, and its pattern.
         self.slow: tuple[Line, Pattern] | None = None
@@ -243,7 +243,7 @@ class Watch(Feature):
         """Search a line, or a part of one. False: a pattern took too long, and the patterns after it have the next
         slice."""
         searched, overruns = self._searched[stream], self._timeout.overruns
-        if line.offset == searched.matched_at or self._search(stream, line, line_is_final=not line.segment):
+        if line.offset == searched.unfinished_match_at or self._search(stream, line, line_is_final=not line.segment):
             searched.matched_part = line.cut
             return True
         if self._timeout.overruns > overruns:
@@ -255,8 +255,8 @@ class Watch(Feature):
 
     def _take_partial(self, stream: str, line: Line) -> None:
         searched = self._searched[stream]
-        if line.offset != searched.matched_at and self._search(stream, line, line_is_final=False):
-            searched.matched_at = line.offset
+        if line.offset != searched.unfinished_match_at and self._search(stream, line, line_is_final=False):
+            searched.unfinished_match_at = line.offset
 
     def _search(self, stream: str, line: Line, *, line_is_final: bool) -> bool:
         """The first pattern that matches wins the line."""
@@ -275,10 +275,10 @@ class Watch(Feature):
         return False
 
     def _matches(self, pattern: Pattern, stream: str, line: Line) -> bool:
-        again = self._searched[stream].matched_part
+        matched_before = self._searched[stream].matched_part
         if pattern.regex is None:
-            return pattern.matches(line, again=again)
-        return self._timeout.matches(pattern, line, again=again)
+            return pattern.matches(line, matched_before=matched_before)
+        return self._timeout.matches(pattern, line, matched_before=matched_before)
 
     def _is_echo(self, pattern: Pattern, stream: str, line: Line, line_is_final: bool) -> bool:
         if self._echo is None:
@@ -297,7 +297,7 @@ class Watch(Feature):
         self._signal_group()
         if self._limiter.reason is None:
             self._limiter.disable(TOO_SLOW)
-            self._signal_disabled()
+            self._disable_and_promote_end()
 
     # Signalling.
 
@@ -307,7 +307,7 @@ class Watch(Feature):
             if not self._limiter.delivers(now):
                 strikes = self._limiter.strikes
                 if self._limiter.arrive(1, now).disabled is not None:
-                    self._signal_disabled()
+                    self._disable_and_promote_end()
                 elif self._limiter.strikes != strikes:
                     self._session.write_state()
                 return
@@ -325,7 +325,7 @@ class Watch(Feature):
         if outcome.emit:
             self._emit(group, outcome.suppressed)
         if outcome.disabled is not None:
-            self._signal_disabled()
+            self._disable_and_promote_end()
 
     def _emit(self, group: MatchGroup, suppressed: int) -> None:
         self._session.signals.emit(
@@ -350,8 +350,8 @@ class Watch(Feature):
             self._arm()
         self._session.write_state()
 
-    def _signal_disabled(self) -> None:
-        """From here on only the ending is signalled, so it must be."""
+    def _disable_and_promote_end(self) -> None:
+        """From here on only the ending is signalled, so it must be: `notify` becomes `exit`."""
         session, limiter = self._session, self._limiter
         promoted = session.current("notify") != "exit"
         if promoted:
