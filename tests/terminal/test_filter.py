@@ -381,7 +381,7 @@ def test_passed_sequences_are_recorded_for_the_undo_and_removed_ones_are_not() -
     undo = Undo()
     filter = Filter(undo=undo)
     filter.live(b"\x1b[?1049;3h\x1b[1mx\x1b[?25l\x1b]9;4;1;5\x07\x1b[?2031h")
-    assert undo.take(80) == b"\x1b[?1049l\x1b[?25h\x1b[m\x1b]9;4;0\x1b\\"
+    assert undo.undo_all(80) == b"\x1b[?1049l\x1b[?25h\x1b[m\x1b]9;4;0\x1b\\"
 
 
 pieces = st.sampled_from([*QUESTIONS, *EFFECTS, *NOTICES, *HARMLESS, b"\x1b[22;0t", b"\x1b[23;0t"])

@@ -137,7 +137,7 @@ def test_any_state_undone_then_the_terminal_is_as_before(terminal: Reference) ->
         painted = paint(grid, state, (8, 30), 10)
         known = Undo()
         known.feed(painted)
-        for undone in (known.take(30), everything(30)):
+        for undone in (known.undo_all(30), everything(30)):
             seen = show(terminal, (8, 30), painted, undone, cells=False)
             assert (seen.modes, seen.alt, seen.visible, seen.kitty_flags) == (fresh.modes, False, True, 0), data
 

@@ -66,7 +66,7 @@ QUIET = [
 def undone(written: bytes) -> bytes:
     undo = Undo()
     assert undo.feed(written) == written
-    return undo.take(80)
+    return undo.undo_all(80)
 
 
 @pytest.mark.covers("found:47")
@@ -74,8 +74,8 @@ def undone(written: bytes) -> bytes:
 def test_what_was_set_is_undone_once(written: bytes, expected: bytes) -> None:
     undo = Undo()
     undo.feed(written)
-    assert undo.take(80) == expected
-    assert undo.take(80) == b""
+    assert undo.undo_all(80) == expected
+    assert undo.undo_all(80) == b""
 
 
 @pytest.mark.covers("found:47")
@@ -102,7 +102,7 @@ def test_each_screen_gets_its_own_keyboard_back() -> None:
 def test_a_keyboard_that_was_set_before_is_set_again() -> None:
     undo = Undo(flags=5)
     undo.feed(b"\x1b[<9u\x1b[=1u")
-    assert undo.take(80) == b"\x1b[=5;1u"
+    assert undo.undo_all(80) == b"\x1b[=5;1u"
 
 
 def test_tab_stops_are_every_eight_columns_again() -> None:
@@ -147,14 +147,14 @@ def test_splitting_changes_nothing(written: bytes, cut: int) -> None:
     undo = Undo()
     undo.feed(written[:cut])
     undo.feed(written[cut:])
-    assert undo.take(80) == undone(written)
+    assert undo.undo_all(80) == undone(written)
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_break_it_and_it_undoes_itself(written: bytes) -> None:
     undo = Undo()
     undo.feed(written + b"\x18\x18")
-    undo.feed(undo.take(80))
+    undo.feed(undo.undo_all(80))
     # Tab stops are set to be as they were, and the pen is.
-    again = undo.take(80).replace(b"\x1b[m", b"").replace(undone(b"\x1bH"), b"")
+    again = undo.undo_all(80).replace(b"\x1b[m", b"").replace(undone(b"\x1bH"), b"")
     assert again in (b"", b"\x1b[=0;1u")

@@ -199,10 +199,10 @@ class AttachLoop:
         return typed
 
     def _draw(self, at: int) -> tuple[Grid, dict[str, Any], bytes] | None:
-        from ..sessions.screens import drawn_at
+        from ..sessions.screens import drawn_at_offset
 
         try:
-            return drawn_at(self._session._core, self._session.id, at, self._options.history_rows)
+            return drawn_at_offset(self._session._core, self._session.id, at, self._options.history_rows)
         except (HoldfastError, OSError):
             return None  # it was removed, or cannot be drawn: the program's next redraw shows it
 
@@ -311,7 +311,7 @@ class AttachLoop:
             self._detach(128 + number)
         elif number == signal.SIGWINCH:
             self._resize_at = time.monotonic() + _RESIZE_S
-            self._shown.settle()
+            self._shown.pass_or_crop()
         elif number == signal.SIGTSTP:
             self._suspend()
         elif number == signal.SIGCONT and self._terminal is not None and self._terminal.is_ours:

@@ -97,22 +97,22 @@ class Display:
         if not self._touched:
             self._touched = True
             self.outlet.add(_KEEP_TITLE + KEEP)
-        self._paint()
+        self._begin_showing()
 
     def data(self, data: Data) -> None:
         if self._restored is not None and not self._restored.is_whole:
             self._restored.take(data)
-            self._paint()
+            self._begin_showing()
             return
         if self._screen is None:
             return
         offset, rest = data.offset, data.data
         while rest:
-            self.settle()
+            self.pass_or_crop()
             taken, rest = self._screen.take(offset, rest)
             self._show(taken, max(0, min(len(taken), self._replay_to - offset)))
             offset += len(taken)
-        self.settle()
+        self.pass_or_crop()
 
     def _show(self, data: bytes, replayed: int) -> None:
         """Show output; its first `replayed` bytes were printed before we attached."""
@@ -137,9 +137,9 @@ class Display:
             # The terminal's scrollback has all rows above this page.
             screen.scrollback.begin(screen.grid)
         screen.resize(rows, cols)
-        self.settle()
+        self.pass_or_crop()
 
-    def settle(self) -> None:
+    def pass_or_crop(self) -> None:
         """Pass output through if the sizes are equal, else draw the screen."""
         screen = self._screen
         if screen is None:
@@ -153,7 +153,7 @@ class Display:
             if not screen.scrollback.known:
                 # The terminal itself moved rows off its page, or back onto it, when its size changed.
                 screen.scrollback.begin(screen.grid, first_of(screen.grid, window[0]))
-            self._crop_to(window, self._filter.abandon() + self.undo.take(window[1]))
+            self._crop_to(window, self._filter.abandon() + self.undo.undo_all(window[1]))
 
     def _crop_to(self, window: tuple[int, int], before: bytes) -> None:
         self._filter = self._new_filter()
@@ -168,7 +168,7 @@ class Display:
         state = self._screen.state
         owed = len(self._screen.scrollback.take(self._screen.grid))
         self._crop = self._draw_at = None
-        before = self.undo.take(size[1])
+        before = self.undo.undo_all(size[1])
         painted = self.undo.feed(Filter().replay(paint(self._screen.grid, state, size, owed, in_place=True)))
         self.outlet.add(painted.replace(_UPDATE, _UPDATE + before, 1))
         self._begin_filter(state)
@@ -207,7 +207,7 @@ class Display:
     def gap(self, gap: Gap) -> None:
         """A part of the initial state is missing: show the rest. After that, the runner sends the screen again."""
         if self._restored is not None and self._restored.miss(gap):
-            self._paint()
+            self._begin_showing()
 
     def bell(self, text: str = "") -> None:
         # Inside a string sequence, BEL would end it.
@@ -243,10 +243,10 @@ class Display:
 
     def _take_back(self) -> None:
         size = self._terminal.size()
-        self.outlet.add(self._filter.abandon() + self.undo.take(size[1] if size else 80))
+        self.outlet.add(self._filter.abandon() + self.undo.undo_all(size[1] if size else 80))
 
-    def _paint(self) -> None:
-        """Show the initial screen, once it is complete."""
+    def _begin_showing(self) -> None:
+        """Once the initial state is complete: make the session's screen and the filter, and show it."""
         restored = self._restored
         if restored is None or not restored.is_whole:
             return
@@ -296,7 +296,7 @@ class PipeDisplay:
     def resized(self, rows: int, cols: int) -> None:
         pass
 
-    def settle(self) -> None:
+    def pass_or_crop(self) -> None:
         pass
 
     def draw(self) -> None:

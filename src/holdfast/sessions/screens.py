@@ -115,7 +115,7 @@ def _wanted(core: Core, files: Files, at: int | None) -> tuple[Log, int, int]:
     return log, end, end if at is None else min(at, end)
 
 
-def drawn_at(core: Core, id: str, at: int, history_rows: int) -> tuple[Grid, dict[str, Any], bytes]:
+def drawn_at_offset(core: Core, id: str, at: int, history_rows: int) -> tuple[Grid, dict[str, Any], bytes]:
     """The grid and the terminal's state at the last ground offset up to `at`, and the output from there to `at`."""
     files = read_files(core.home, id)
     restore, grid = _drawn(core, files, at, history_rows)

@@ -134,7 +134,7 @@ class SessionScreen:
             self._waiting.append(data)
             self._waiting_bytes += len(data)
             if self._waiting_bytes >= _WAITING_MAX_BYTES:
-                self._settled()
+                self._up_to_date()
         if resize is not None:
             self._resizes.pop(0)
             self.resize(*resize[1:])
@@ -143,7 +143,7 @@ class SessionScreen:
     def resize(self, rows: int, cols: int) -> None:
         self.size = rows, cols
         if self._drawn is not None:
-            grid, tracker = self._settled()
+            grid, tracker = self._up_to_date()
             self._drawn = self._at_size(grid), tracker
             tracker.resize(rows, cols)
         else:
@@ -162,24 +162,24 @@ class SessionScreen:
 
     @property
     def grid(self) -> Grid:
-        return self._settled()[0]
+        return self._up_to_date()[0]
 
     @property
     def state(self) -> State:
-        return self._settled()[1].snapshot()
+        return self._up_to_date()[1].snapshot()
 
     @property
     def at_ground(self) -> bool:
         """Whether no sequence and no character is unfinished."""
-        tracker = self._settled()[1]
+        tracker = self._up_to_date()[1]
         return tracker.ground == tracker.offset
 
     @property
     def updating(self) -> bool:
         """Whether a synchronized update is open."""
-        return self._settled()[1].sync_open
+        return self._up_to_date()[1].sync_open
 
-    def _settled(self) -> tuple[Grid, Tracker]:
+    def _up_to_date(self) -> tuple[Grid, Tracker]:
         if self._drawn is None:
             drawn = None if self._draw is None else self._draw(self._at)
             if drawn is None:

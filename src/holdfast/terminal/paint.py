@@ -178,7 +178,7 @@ class Crop:
         modes = _modes(state, pointing=not is_part)
         if modes != self._modes or state["alt"] != self._alt or page != self._page:
             if self._modes is not None:
-                before += self._undo.take(self.size[1])
+                before += self._undo.undo_all(self.size[1])
             out.append(("\x1b[?1049h" if state["alt"] else "") + _NO_WRAP + modes)
             self._modes, self._alt, self._page, self._cursor = modes, state["alt"], page, None
             self._labels = {}

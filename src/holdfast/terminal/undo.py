@@ -212,7 +212,7 @@ class Undo:
         elif number == 22:
             self._note("pointer", content not in (b"", b"default"))
 
-    def take(self, cols: int) -> bytes:
+    def undo_all(self, cols: int) -> bytes:
         """The bytes that undo all of it. Afterwards nothing is left to undo."""
         out = [self._screens()]
         if _ALTERNATE_SCROLL in self._modes:
@@ -270,7 +270,7 @@ def everything(cols: int) -> bytes:
     # First of all an unfinished string is ended. 1049 would move the cursor of a main screen to where it was saved.
     # OSC 104 without an entry resets the whole palette.
     main = b"\x1b[?1047l\x1b7\x1b[?1049l"
-    return b"\x18" + keyboard + main + keyboard + undo.take(cols) + b"\x1b]104\x1b\\"
+    return b"\x18" + keyboard + main + keyboard + undo.undo_all(cols) + b"\x1b]104\x1b\\"
 
 
 def _ascii(intermediate: bytes) -> bytes:
