@@ -302,7 +302,7 @@ class AsyncSession(BaseSession):
             "kind": kind,
             "label": label,
             "visible": visible,
-            **({"hold": True} if hold else {}),
+            **({"hold": True} if hold else {}),  # backpressure, as all other code calls it
         }
         return self._attachment(request, await connect(self._core, self.id, request))
 

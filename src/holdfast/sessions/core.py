@@ -153,8 +153,8 @@ class Core:
         return named
 
     def note(self, seen: Observed) -> None:
-        """Remember that a session is final, so that it need not be read again. Rows are written a few at a time; if a
-        row is lost before that, the next listing finds the session in its directory."""
+        """Remember that a session is final, so that it need not be read again. Rows are written a few at a time
+        (`flush_rows`); if a row is lost before that, the next listing finds the session in its directory."""
         if seen.final:
             try:
                 self._final_rows.append(row_of(seen))

@@ -60,7 +60,8 @@ async def reach_runner(core: Core, request: dict[str, Any], descriptors: list[in
     deputy, which carries the request there. The connection of the answer is an ordinary one afterwards.
 
     A runner that does not answer is fenced off before another way is tried: the first process to make the session's
-    directory, runner or host, decides whether that start happens.
+    directory, runner or host, decides whether that start happens. The other way gets a new id and endpoint, which are
+    written into the spec of `request`.
     """
     spec = request["spec"]
     role, timeout = "runner", core.config.hosts_start_timeout

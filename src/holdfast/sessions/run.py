@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 _REPLACE_S = 60.0
 # How long the end of a call waits for the runner to confirm that the command lives on.
 _OUTLIVE_CALL_S = 0.2
+# A run with no other signals than those of its start, which is never queued, and of its end.
+_START_AND_END = 2
 
 
 async def start(core: Core, command: Command, options: StartOptions, *, once: bool = False) -> Observed:
@@ -121,16 +123,16 @@ async def run(
     core.collect_when_due(id)
     status = reply["status"]
     ended = Observed(read_end(core.home, seen.files), status["state"], "its runner answered", live=status)
-    # Its end was confirmed before the runner gave up waiting for that. The only other signal is the one of its start,
-    # which is never queued.
+    # Its end was confirmed before the runner gave up waiting for that.
     confirmed = in_time and options["notify"] == "auto" and not _lives_on(reply)
-    ended.nothing_queued = confirmed and status["signals"] == 2
+    ended.nothing_queued = confirmed and status["signals"] == _START_AND_END
     core.note(ended)
     return ended
 
 
 async def foreground(core: Core, command: Command, options: StartOptions, *, backpressure: bool = True) -> Foreground:
-    """Start a session. With `backpressure` the command waits before the log's cap would cut what was not read."""
+    """Start a session, whose output and end the caller shows. With `backpressure` the command waits before the log's
+    cap would cut what was not read. Like every start it may collect old sessions."""
     options.setdefault("notify", "auto")
     seen, connection = await start_connected(
         core, command, options, then=_exit_wait(options, None), backpressure=backpressure
@@ -264,7 +266,7 @@ async def _claim(
             await stop_or_fail(core, holder.files.id, grace=None, by=request.spec["owner"])
         elif claim.kind == "name":
             raise NameTaken(claim.text, holder.files.id)
-        elif _asked_alike(holder.files.spec, request.spec, whole=once):
+        elif _same_request(holder.files.spec, request.spec, whole=once):
             return holder
         else:
             raise KeyReused(claim.text, holder.files.id)
@@ -276,7 +278,7 @@ async def _claim(
 _OF_EACH_START = ("id", "author", "created_at", "restarted_from", "endpoint", "notes")
 
 
-def _asked_alike(one: dict[str, Any], other: dict[str, Any], *, whole: bool = False) -> bool:
+def _same_request(one: dict[str, Any], other: dict[str, Any], *, whole: bool = False) -> bool:
     """Does the new spec `other` ask for the same command as `one`; with `whole`, for the same in every respect?"""
     # In another place `cwd` is the resolved directory.
     given = {**one, "cwd": one.get("cwd_given", one.get("cwd")), "place": one.get("place") or LOCAL}
@@ -314,10 +316,15 @@ async def _send_start(
     connection = await reach_runner(core, frame, descriptors)
     for claimed in held:
         claimed.set(spec["id"])  # again: a start that took another way has another id
+    return await _started(core, spec, connection, confirms=then is not None and then.get("confirm") is True), connection
+
+
+async def _started(core: Core, spec: dict[str, Any], connection: Connection, *, confirms: bool) -> Observed:
+    """The session as the hello describes it. Raises SpawnError if the command could not be started."""
     files = Files(spec["id"], core.home.session(spec["id"]), spec, None, None)
     status = connection.hello["status"]
     if status["error"] is not None:
-        if then is not None and then.get("confirm"):
+        if confirms:
             # The caller gets the error: the end need not be signalled as well.
             try:
                 await connection.confirm_now(core.config.hosts_reply_timeout)
@@ -341,7 +348,7 @@ async def _send_start(
     }
     if spec["place"] != LOCAL:
         files = read_files(core.home, files.id)  # with the directory's name there
-    return Observed(files, status["state"], "its runner answered", live=status), connection
+    return Observed(files, status["state"], "its runner answered", live=status)
 
 
 # The same command again: options from the spec of the session, the rest given by the caller.

@@ -120,8 +120,8 @@ WAIT_OPTIONS = {row.name: row for row in (*_CONDITIONS, *_QUALIFIERS)}
 
 
 # How often a port is tried: often at first, then less.
-_KNOCK_FIRST_S = 0.05
-_KNOCK_LAST_S = 1.0
+_SAMPLE_FIRST_S = 0.05
+_SAMPLE_LAST_S = 1.0
 # A runner that dies closes its endpoint a moment before it is seen to be dead.
 _AGAIN_S = 0.02
 # How often to look where the kernel cannot report a death.
@@ -131,9 +131,10 @@ _LINK_BACK_S = 60.0
 
 
 class Wait:
-    """One wait: which conditions end it, and how far it has looked."""
+    """One wait: which conditions end it, and how far it has looked. `deadline` is on the monotonic clock, for a caller
+    that gives no `timeout`."""
 
-    def __init__(self, core: Core, id: str, **conditions: Any) -> None:
+    def __init__(self, core: Core, id: str, deadline: float | None = None, /, **conditions: Any) -> None:
         unknown = sorted(set(conditions) - set(WAIT_OPTIONS))
         if unknown:
             raise BadArgument(unknown[0], "no such condition", f"one or more of {', '.join(WAIT_OPTIONS)}")
@@ -161,9 +162,9 @@ class Wait:
             from .search import Matcher
 
             self._matcher = Matcher(given["match"], log=self.log)
-        # When the port is tried again; doubled at each try.
-        self._knock_s = _KNOCK_FIRST_S / 2
-        self.deadline: float | None = time.monotonic() + given["timeout"] if "timeout" in given else None
+        # After this time it looks again at what nothing announces; doubled at each look.
+        self._sample_s = _SAMPLE_FIRST_S / 2
+        self.deadline = time.monotonic() + given["timeout"] if "timeout" in given else deadline
         # New output is what comes behind this cursor. A match may already be in the log: without `since` it is looked
         # for from the beginning.
         self._new_after = str(given["since"]) if "since" in given else self.log.cursor()
@@ -250,10 +251,9 @@ class Wait:
             self._new_after = self._cursor
         if seen.state in (EXITED, LOST) and not (self._extinct and self._goes_on(seen)):
             return self._woke("exit" if seen.state == EXITED else "lost")
-        if self._port is not None:
-            if _listens(self._port):
-                return self._woke("port")
-            self._knock_s = min(self._knock_s * 2, _KNOCK_LAST_S)
+        if self._port is not None and _listens(self._port):
+            return self._woke("port")
+        self._sample_s = min(self._sample_s * 2, _SAMPLE_LAST_S)
         if self._idle is not None and now - self._quiet_since >= self._idle:
             return self._woke("idle")
         if self.deadline is not None and now >= self.deadline:
@@ -325,7 +325,7 @@ class Wait:
             self._unreachable_since = now - problem.waited_s
         if now - self._unreachable_since >= (_LINK_BACK_S if away else self._core.config.hosts_reply_timeout):
             raise problem
-        pause_s, bound = _KNOCK_LAST_S if away else _AGAIN_S, self._bound()
+        pause_s, bound = _SAMPLE_LAST_S if away else _AGAIN_S, self._bound()
         await self._core.driver.ready((), (), pause_s if bound is None else max(0.0, min(pause_s, bound)))
 
     def _bound(self, late_s: float = 0.0) -> float | None:
@@ -337,7 +337,7 @@ class Wait:
         if self._idle is not None:
             bounds.append(self._quiet_since + self._idle - now)
         if self._port is not None:
-            bounds.append(self._knock_s)
+            bounds.append(self._sample_s)
         return max(0.0, min(bounds)) + late_s if bounds else None
 
     async def _await_survivors(self) -> None:
@@ -376,8 +376,8 @@ async def follow(
 ) -> AsyncIterator[Page]:
     """Pages as they come, until the command has ended and all output was returned, or the clock shows `until`."""
     cursor = "0" if since is None else str(since)
-    new_output = Wait(core, id, output=True, since=cursor, stream=stream)
-    new_output.deadline, log = until, new_output.log
+    new_output = Wait(core, id, until, output=True, since=cursor, stream=stream)
+    log = new_output.log
     last: dict[str, int] | None = None
     try:
         while True:

@@ -4,6 +4,10 @@ Runners never touch the index. A host compares the size of each signal file with
 and enters it in one transaction; when two hosts do so at once, it is entered once. There is one `Catchup` for each home
 that a host uses, shared by all consumers. It looks at the sessions that are unfinished in the index and at those that a
 wake named: a session becomes final only after its file was read to the end.
+
+It also writes what a dead runner did not: the signal of its end. Signals that were removed unread it counts in a signal
+of the home. To learn how a session in another place ended it may start a deputy, and for a signal that it wrote the
+process that notifies people.
 """
 
 from __future__ import annotations
