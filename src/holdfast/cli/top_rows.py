@@ -80,12 +80,10 @@ class Meter:
 def _counted(pid: int) -> tuple[int, int] | None:
     """Ticks of processor time and resident bytes."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            stat = file.read()
+        fields = processes.stat_fields(f"/proc/{pid}/stat")
     except OSError:
         return None
-    fields = stat[stat.rindex(b")") + 2 :].split()
-    return int(fields[11]) + int(fields[12]), int(fields[21]) * _PAGE_BYTES
+    return processes.cpu_ticks(fields), int(fields[21]) * _PAGE_BYTES
 
 
 # The rows of the list.

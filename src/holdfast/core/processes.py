@@ -134,12 +134,22 @@ def look(pid: int) -> Process | None:
 
 def _look(pid: int) -> Process | None:
     try:
-        stat = _read(f"/proc/{pid}/stat")
+        fields = stat_fields(f"/proc/{pid}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name may hold spaces and parentheses: the fields begin after the last one.
-    fields = stat[stat.rindex(b")") + 2 :].split()
     return Process(pid, int(fields[19]), int(fields[1]), int(fields[2]), int(fields[3]), chr(fields[0][0]))
+
+
+def stat_fields(path: str) -> list[bytes]:
+    """The fields of a `stat` file from the third on, which is the state."""
+    stat = _read(path)
+    # The name before it may hold spaces and parentheses.
+    return stat[stat.rindex(b")") + 2 :].split()
+
+
+def cpu_ticks(fields: list[bytes]) -> int:
+    """The processor time that a process has used, by its `stat_fields`, in ticks of the kernel."""
+    return int(fields[11]) + int(fields[12])
 
 
 def start_time(pid: int) -> int:

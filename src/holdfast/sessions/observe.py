@@ -378,16 +378,16 @@ def _ended(files: Files) -> Observed:
         if recorded is not None and recorded["state"] == LOST:
             files.exit = {**files.exit, "exit": {**exit, "survivors": [], "survivors_more": 0}}
     elif exit["survivors"] and not records.runner_lives(files.directory):
-        away = elsewhere(files)
+        foreign = unverifiable(files)
         if files.in_process:
             left, more = [], 0  # a task or thread is gone with its host
-        elif away is None:
+        elif foreign is None:
             living = {each.pid: each for each in orphans(files)}
             left = [each for each in exit["survivors"] if processes.same(each["pid"], each["start"])]
             left += processes.described(living[pid] for pid in living.keys() - {each["pid"] for each in left})
             more = 0
         else:
-            left, more = ([], 0) if away[0] == "boot" else (exit["survivors"], exit.get("survivors_more", 0))
+            left, more = ([], 0) if foreign[0] == "boot" else (exit["survivors"], exit.get("survivors_more", 0))
         # The runner that was stopping them is gone too.
         files.exit = {**files.exit, "exit": {**exit, "survivors": left, "survivors_more": more}, "stopping": None}
     return Observed(files, EXITED, "exit record")
@@ -400,7 +400,7 @@ def orphans(files: Files) -> list[processes.Process]:
     return processes.orphans(files.id, files.command, files.pgid, files.runner, survivors)
 
 
-def elsewhere(files: Files) -> tuple[str, Any, Any] | None:
+def unverifiable(files: Files) -> tuple[str, Any, Any] | None:
     """The part of where it ran that differs from where we are, recorded and found. Its pids and start times mean
     nothing here then."""
     recorded = files.state or files.spec
@@ -421,12 +421,12 @@ def stranger(files: Files) -> processes.Process | None:
 def _stale_or_lost(files: Files) -> Observed:
     if files.in_process:
         return Observed(files, LOST, "its host is gone, and it was a task or thread of it")
-    away = elsewhere(files)
-    if away is not None:
-        if away[0] == "boot":
+    foreign = unverifiable(files)
+    if foreign is not None:
+        if foreign[0] == "boot":
             return Observed(files, LOST, "the machine was rebooted while it ran")
-        space = "pid" if away[0] == "pidns" else "time"
-        if away[0] == "pidns" and processes.pid_namespace_is_over(away[1]):
+        space = "pid" if foreign[0] == "pidns" else "time"
+        if foreign[0] == "pidns" and processes.pid_namespace_is_over(foreign[1]):
             return Observed(files, LOST, "the pid namespace it ran in is gone, with every process in it")
         return Observed(
             files,
@@ -497,7 +497,7 @@ def needs_deputy(files: Files) -> bool:
 def halted(files: Files) -> bool:
     """Whether its runner was stopped by a signal: then it cannot answer, and waiting for it is useless."""
     runner = files.runner
-    if runner is None or files.away or elsewhere(files) is not None:
+    if runner is None or files.away or unverifiable(files) is not None:
         return False
     process = processes.look(runner["pid"])
     return process is not None and process.start == runner["start"] and process.state == "T"

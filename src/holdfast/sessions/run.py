@@ -26,7 +26,7 @@ from ..model import EXITED, FINAL_STATES, seconds
 from ..model.options import OPTIONS, SIGNAL_FEATURES
 from ..places.kinds import LOCAL, is_away
 from .claims import CLAIM_S, Claim, kept_holder, live_holder, name_of
-from .observe import Files, Observed, elsewhere, read_end, read_files
+from .observe import Files, Observed, read_end, read_files, unverifiable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -434,7 +434,7 @@ def _lifetime(files: Files, now: dict[str, Any], lifetime: Lifetime | None, owne
         raise BadArgument("lifetime", why, "give `detached` or `owner`, or call run() again")
     if lifetime is None and wanted == "owner":
         owner = now["owner_process"]
-        if elsewhere(files) is not None or not same_process(owner["pid"], owner["start"]):
+        if unverifiable(files) is not None or not same_process(owner["pid"], owner["start"]):
             why = f"the owner it was bound to, process {owner['pid']}, is gone"
             raise BadArgument("lifetime", why, "give `detached`, or another owner_pid")
         owner_pid = owner["pid"]

@@ -22,7 +22,7 @@ from ..runner.people import People
 from ..signals.missing import RunnerGoneFacts
 from .driver import first_death
 from .log import Log
-from .observe import elsewhere, from_files, orphans, record_local_changes, stranger
+from .observe import from_files, orphans, record_local_changes, stranger, unverifiable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def stop_from_records(
 ) -> Stopped:
     """Climb the ladder over the processes that the records prove to be this session's. The author of the stop is on
     disk before the first rung: a runner that wakes later must not take the end for the command's own."""
-    _refuse_elsewhere(files)
+    _refuse_unverifiable(files)
     _refuse_poison(files)
     began = time.monotonic()
     found = orphans(files)
@@ -117,7 +117,7 @@ def _directory(files: Files) -> Iterator[int]:
 
 def refuse_unproven(files: Files) -> None:
     """IdentityMismatch when the process with the command's pid is not the command, or cannot be verified from here."""
-    _refuse_elsewhere(files)
+    _refuse_unverifiable(files)
     other = stranger(files)
     if other is None or files.command is None:
         return
@@ -128,10 +128,10 @@ def refuse_unproven(files: Files) -> None:
         raise IdentityMismatch(files.id, "command start", files.command["start"], other.start)
 
 
-def _refuse_elsewhere(files: Files) -> None:
-    away = elsewhere(files)
-    if away is not None:
-        raise IdentityMismatch(files.id, *away)
+def _refuse_unverifiable(files: Files) -> None:
+    foreign = unverifiable(files)
+    if foreign is not None:
+        raise IdentityMismatch(files.id, *foreign)
 
 
 def _refuse_poison(files: Files) -> None:

@@ -119,13 +119,13 @@ def _look_at(pid: int, device: int, seen: Foreground) -> bool | None:
     """Is it blocked in a read on the terminal? One that runs in another thread is at work, not waiting."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
-        seen.cpu_ticks += _cpu_ticks(pid)
+        seen.cpu_ticks += tree.cpu_ticks(tree.stat_fields(f"/proc/{pid}/stat"))
     except OSError:
         return False  # gone meanwhile
     answers: list[bool | None] = []
     for thread in threads[:_THREADS_MAX]:
         try:
-            state = _fields(f"/proc/{pid}/task/{thread}/stat")[0]
+            state = tree.stat_fields(f"/proc/{pid}/task/{thread}/stat")[0]
         except OSError:
             continue
         if state == b"R":
@@ -234,18 +234,3 @@ def _is_pipe(pid: int, descriptor: int, pipe: tuple[int, int]) -> bool:
     except OSError:
         return False
     return (found.st_dev, found.st_ino) == pipe
-
-
-def _cpu_ticks(pid: int) -> int:
-    fields = _fields(f"/proc/{pid}/stat")
-    return int(fields[11]) + int(fields[12])
-
-
-def _fields(path: str) -> list[bytes]:
-    """The fields after the name, which may contain anything. The first is the state."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        stat = os.read(fd, 4096)
-    finally:
-        os.close(fd)
-    return stat[stat.rindex(b")") + 2 :].split()
