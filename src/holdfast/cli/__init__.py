@@ -175,12 +175,12 @@ def _dispatch(words: list[str]) -> int:
         return offered
     if name not in _MODULES:
         from ..model.session import nearest
-        from . import elsewhere
+        from . import other_tools
         from .parsing import usage
 
         error, near = usage(f"no command {name[:80]!a}", PROGRAM), nearest(name, names())
-        meant = elsewhere.command(name) or (f"did you mean `{PROGRAM} {near}`?" if near else elsewhere.program(name))
-        error.fix = meant or error.fix
+        guess = f"did you mean `{PROGRAM} {near}`?" if near else other_tools.program(name)
+        error.fix = other_tools.command(name) or guess or error.fix
         raise error
     parser, module = parser_of(name)
     understood = getattr(module, f"{name}_understood", list)

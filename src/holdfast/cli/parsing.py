@@ -363,7 +363,7 @@ def usage(message: str, program: str, words: Sequence[str] = (), known: Collecti
     near = nearest(words[0], known) if words else None
     error.fix = f"did you mean `{near}`?" if near else f"see `{program} --help`"
     if words:
-        from .elsewhere import option
+        from .other_tools import option
 
         fixes = {word: fix for word in words if (fix := option(command, word))}
         error.fix = "; ".join(fixes.values() if len(words) == 1 else map(": ".join, fixes.items())) or error.fix

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import cli
-from holdfast.cli import elsewhere
+from holdfast.cli import other_tools
 
 if TYPE_CHECKING:
     from support.world import World
 
-OPTIONS = [(name, word) for name, known in elsewhere._OPTIONS.items() for words in known for word in words.split()]
-COMMANDS = [word for words in elsewhere._COMMANDS.values() for word in words.split()] + [*elsewhere._NOTES]
+OPTIONS = [(name, word) for name, known in other_tools._OPTIONS.items() for words in known for word in words.split()]
+COMMANDS = [word for words in other_tools._COMMANDS.values() for word in words.split()] + [*other_tools._NOTES]
 
 
 def check(fix: str) -> None:
@@ -34,7 +34,7 @@ def test_a_command_of_another_tool_is_answered_with_ours(name: str, capsys: pyte
     assert name not in cli.names()
     assert cli.carry_out([name, "-t", "work"]) == 2
     fix = capsys.readouterr().err.partition("\nfix: ")[2].strip()
-    assert fix == elsewhere.command(name)
+    assert fix == other_tools.command(name)
     check(fix)
 
 
@@ -47,7 +47,7 @@ def test_an_option_of_another_tool_is_answered_with_ours(
     assert word not in known
     assert cli.carry_out([name, word, "x"]) == 2
     fix = capsys.readouterr().err.partition("\nfix: ")[2].strip()
-    assert fix == elsewhere.option(name, word)
+    assert fix == other_tools.option(name, word)
     check(fix)
     for option in re.findall(r"`(-[\w-]+)", fix):
         assert option in known
