@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.config.settings import PEOPLE_EVENTS
-from holdfast.runner.people import take_lock
+from holdfast.runner.people_notifier import take_lock
 from support.notified import Receiver
 from support.scale import scaled
 from support.waiting import BOUND_S, until

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from holdfast import errors
-from holdfast.runner.status import FEATURES
+from holdfast.runner.status import WIRE_FEATURES
 from holdfast.sessions.driver import drive
 from support.releases import Change, Side, of_each_release, of_release, of_today
 from support.waiting import until
@@ -184,7 +184,7 @@ def test_upg_01_what_a_released_runner_does_not_know_is_unsupported_by_name_and_
     id = of_release(world, release).says("start", "--stdin", "open", "--", *world.probe("cat"))
     hf = world.open()
     _, connection = drive(hf._core.connect(id))
-    unknown = {*FEATURES, "reincarnate"} - set(connection.hello["features"])
+    unknown = {*WIRE_FEATURES, "reincarnate"} - set(connection.hello["features"])
     connection.close()
     assert unknown
     for feature in unknown:

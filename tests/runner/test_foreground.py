@@ -12,7 +12,7 @@ import pytest
 
 from holdfast.core import processes
 from holdfast.runner.features.needs_input import foreground
-from holdfast.runner.features.needs_input.foreground import Foreground
+from holdfast.runner.features.needs_input.foreground import ForegroundLook
 from support.levers import normal_user
 from support.stage import Stage, on_stage
 from support.world import World
@@ -20,13 +20,13 @@ from support.world import World
 PYTHON = (sys.executable, "-I", "-S", "-c")
 
 
-def look(stage: Stage) -> Foreground:
+def look(stage: Stage) -> ForegroundLook:
     return foreground.look(stage.device, stage.foreground)
 
 
-def settled(stage: Stage, blocked: bool | None) -> Foreground:
+def settled(stage: Stage, blocked: bool | None) -> ForegroundLook:
     """Once the program has come to rest: it prints before it waits."""
-    seen: list[Foreground] = []
+    seen: list[ForegroundLook] = []
 
     def rests() -> bool:
         seen.append(look(stage))

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.runner.features.needs_input import foreground
-from holdfast.runner.features.needs_input.foreground import Foreground
+from holdfast.runner.features.needs_input.foreground import ForegroundLook
 from holdfast.runner.features.needs_input.question import (
     KINDS,
     LOOK_S,
@@ -537,7 +537,7 @@ def test_a_busy_command_is_looked_at_less_and_less_and_then_left_alone() -> None
 # Real programs.
 
 
-def look_at(stage: Stage) -> Foreground:
+def look_at(stage: Stage) -> ForegroundLook:
     return foreground.look(stage.device, stage.foreground)
 
 

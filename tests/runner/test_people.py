@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.core import processes as tree
-from holdfast.runner.people import LOCK_FD, People, lock_path, take_lock
+from holdfast.runner.people_notifier import LOCK_FD, PeopleNotifier, lock_path, take_lock
 from support import processes
 from support.points import Points
 from support.waiting import until
@@ -21,7 +21,7 @@ from support.world import World
 FAILED = {"id": "b7k2m9qa1.1", "lifecycle": {"phase": "ended", "status": "failed", "cause": "exit"}}
 DONE = {"id": "b7k2m9qa1.1", "lifecycle": {"phase": "ended", "status": "completed", "cause": "exit"}}
 
-Call = Callable[..., People]
+Call = Callable[..., PeopleNotifier]
 
 
 # Children of ours that are of other tests.
@@ -44,10 +44,12 @@ def home(world: World) -> Path:
 def called(world: World, home: Path) -> Iterator[Call]:
     """Makes one whose deliverer is the probe, which says its words and is given the home as the last of them."""
 
-    def made(*words: object, said: list[str] | None = None, environment: dict[str, str] | None = None) -> People:
+    def made(
+        *words: object, said: list[str] | None = None, environment: dict[str, str] | None = None
+    ) -> PeopleNotifier:
         settings = {"events": ["failed", "needs_input"], "argv": world.probe("quiet", *words, "touch")}
         say = (said if said is not None else []).append
-        return People(str(home / "home"), settings, {**os.environ, **(environment or {})}, say)
+        return PeopleNotifier(str(home / "home"), settings, {**os.environ, **(environment or {})}, say)
 
     (home / "home" / "locks").mkdir(parents=True)
     yield made
@@ -146,7 +148,7 @@ def test_the_lock_is_where_the_deliverer_looks_for_it(world: World, home: Path) 
         f"import os, sys; print(os.fstat({LOCK_FD}).st_ino, sys.argv[1], file=open({str(world.root / 'out')!r}, 'w'))"
     )
     said: list[str] = []
-    People(str(home), {"events": ["failed"], "argv": [sys.executable, "-c", code]}, {}, said.append).consider(
+    PeopleNotifier(str(home), {"events": ["failed"], "argv": [sys.executable, "-c", code]}, {}, said.append).consider(
         "lifecycle", FAILED, None
     )
     until(_reaped)
@@ -159,8 +161,8 @@ def test_a_deliverer_that_cannot_be_started_is_reported_and_holds_up_nothing(
 ) -> None:
     said: list[str] = []
     settings: dict[str, Any] = {"events": ["failed"], "argv": ["/nonexistent/python"]}
-    People(str(home), settings, {}, said.append).consider("lifecycle", FAILED, None)
-    People(str(home / "nowhere"), settings, {}, said.append).consider("lifecycle", FAILED, None)
+    PeopleNotifier(str(home), settings, {}, said.append).consider("lifecycle", FAILED, None)
+    PeopleNotifier(str(home / "nowhere"), settings, {}, said.append).consider("lifecycle", FAILED, None)
     points.set("people.start=error:EAGAIN", here=True)
     called("quiet", said=said).consider("lifecycle", FAILED, None)
     assert len(said) == 3
@@ -171,7 +173,7 @@ def test_a_deliverer_that_cannot_be_started_is_reported_and_holds_up_nothing(
 def test_a_planted_link_is_not_followed(world: World, home: Path) -> None:
     (home / "locks" / "people").symlink_to(world.root / "elsewhere")
     said: list[str] = []
-    People(str(home), {"events": ["failed"], "argv": [sys.executable]}, {}, said.append).consider(
+    PeopleNotifier(str(home), {"events": ["failed"], "argv": [sys.executable]}, {}, said.append).consider(
         "lifecycle", FAILED, None
     )
     assert len(said) == 1

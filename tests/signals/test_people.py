@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from holdfast.config import PEOPLE_EVENTS, Config, load, people_spec
 from holdfast.core import processes
 from holdfast.core.signalfile import VARIANTS
-from holdfast.runner.people import ROLE, concerns_people
+from holdfast.runner.people_notifier import ROLE, concerns_people
 from holdfast.signals.lines import Signal
 from holdfast.signals.people.delivery import (
     ATTENDED,
@@ -22,7 +22,7 @@ from holdfast.signals.people.delivery import (
     Gathering,
     Moment,
     age_s,
-    fate,
+    reason_not_to_send,
     retry_wait,
     variants_of,
     wall_ns,
@@ -39,7 +39,7 @@ def _now(at_s: float = 100.0, boot: str = BOOT, wall_s: float = 0.0) -> Moment:
 
 
 def _fate(signal: Signal, now: Moment | None = None, notify: bool | None = None) -> str | None:
-    return fate(signal, now or _now(), events=DEFAULT, notify=notify, max_age_s=3600.0, attended_s=60.0)
+    return reason_not_to_send(signal, now or _now(), events=DEFAULT, notify=notify, max_age_s=3600.0, attended_s=60.0)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_new_channel_gets_what_happens_in_the_millisecond_in_which_it_was_conf
     at_ns = wall_ns(signal_of())
 
     def since(since_ns: int) -> str | None:
-        return fate(
+        return reason_not_to_send(
             signal_of(), _now(), events=DEFAULT, notify=None, max_age_s=3600.0, attended_s=60.0, since_ns=since_ns
         )
 

@@ -16,7 +16,7 @@ from holdfast.errors import IndexBusy
 from holdfast.signals.lines import Signal
 from holdfast.signals.people import status
 from holdfast.signals.people.channels import AGAIN, DELIVERED, FAILED, GONE, Outcome
-from holdfast.signals.people.delivery import Delivery, Moment, Subscription, Way
+from holdfast.signals.people.delivery import ChannelQueue, Delivery, Moment, Subscription
 from holdfast.signals.people.notices import Notice
 from holdfast.signals.people.status import ChannelStatus
 from holdfast.signals.redact import Redactor
@@ -110,7 +110,7 @@ class Stage:
         config = Config()
         config.people_apart, config.people_attended, config.people_timeout = 10.0, 60.0, 10.0
         config.people_max_age, config.people_retry_waits = max_age_s, (1.0, 5.0, 30.0, 120.0, 600.0)
-        self.way = Way(
+        self.way = ChannelQueue(
             Subscription(NAME, "https://example.org/", self.sender, ("failed", "watch")),
             self.queue.claim,
             config,

@@ -18,7 +18,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.model.events import Bell
-from holdfast.runner.people import take_lock
+from holdfast.runner.people_notifier import take_lock
 from holdfast.sessions.without_runner import start_deliverer_if_needed
 from holdfast.signals.consumers import Consumers
 from holdfast.signals.people import status

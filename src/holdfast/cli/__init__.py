@@ -74,10 +74,10 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "Admin": {
         "rename": ("end", "give another name"),
-        "recover": ("care", "check unfinished sessions"),
-        "doctor": ("care", "find and repair problems"),
-        "gc": ("care", "remove what is old"),
-        "config": ("care", "show the settings"),
+        "recover": ("admin", "check unfinished sessions"),
+        "doctor": ("admin", "find and repair problems"),
+        "gc": ("admin", "remove what is old"),
+        "config": ("admin", "show the settings"),
         "completion": ("completion", "for your shell"),
     },
 }

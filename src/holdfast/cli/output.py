@@ -129,7 +129,7 @@ def complain(problem: Exception, *, as_json: bool, options: Collection[str] = ()
         error = problem
     else:
         return None
-    message, fix = typed(error, options)
+    message, fix = in_command_line_terms(error, options)
     fix = near + fix
     if as_json:
         import json
@@ -362,7 +362,7 @@ _PHRASES = (
 )
 
 
-def typed(error: HoldfastError, options: Collection[str]) -> tuple[str, str]:
+def in_command_line_terms(error: HoldfastError, options: Collection[str]) -> tuple[str, str]:
     """The message and the fix, in terms of a command that has these options."""
     message, fix = error.message, error.fix
     for ours, theirs in _PHRASES:

@@ -206,7 +206,7 @@ class SignalFile:
             self._keep(seq, line)
             return
         if self._size > self._rotate_above:
-            self._turn_over(self.seq + 1 if seq is None else seq)
+            self._rotate(self.seq + 1 if seq is None else seq)
         if not self._put(line):
             self._keep(seq, line)
         failpoints.hit("signals.appended")
@@ -235,7 +235,7 @@ class SignalFile:
         self._size += len(line)
         return True
 
-    def _turn_over(self, next_seq: int) -> None:
+    def _rotate(self, next_seq: int) -> None:
         """The file becomes the older generation. What matters of it is carried over; of the lines of a monitor the log
         has all. At no moment is there no file."""
         # A file that another process made larger than we ever let it get is not read whole.

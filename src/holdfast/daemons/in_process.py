@@ -22,7 +22,7 @@ from ..runner import directory as session_directory
 from ..runner import requests, status
 from ..runner.directory import RunnerLog
 from ..runner.endpoint import Endpoint
-from ..runner.features.of_session import Features
+from ..runner.features.feature_set import FeatureSet
 from ..runner.life import Ending
 from ..runner.limits import DOWN, Deadlines, Desired
 from ..runner.log import LogWriter
@@ -323,7 +323,7 @@ class Keeper:
                 self.loop, self.directory, self.log, self.runner_log, host.reserve, facts=self._exit_facts
             )
             self.signals = _Signals(self._session, observe)
-            self.features = Features(self._session)
+            self.features = FeatureSet(self._session)
             self.deadlines = Deadlines(self.loop, spec, lambda cause: self.stop(cause, by=None))
             self.endpoint = Endpoint(
                 self.loop,
@@ -367,7 +367,7 @@ class Keeper:
             self._has_lines = True
             self.features.close()
             self.spec["monitor"] = self._monitor
-            self.features = Features(self._session)
+            self.features = FeatureSet(self._session)
             self.features.begin()
         self.printed(text)
 

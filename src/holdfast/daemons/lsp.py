@@ -18,7 +18,7 @@ from ..core.wire import as_text
 from ..errors import HoldfastError, RunnerGone, ServerRefused, SessionEnded, StdinClosed, Timeout, Unreachable
 from ..sessions.driver import Blocking, Interrupted, Interruptible, drive, driven
 from .handle import in_words
-from .lsp_protocol import Diagnostics, Reader, Requestbook, frame
+from .lsp_protocol import Diagnostics, OpenRequests, Reader, frame
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Server:
         self._initialize = initialize_params(root, initialize)
         self._changed = changed
         self._notified = notified
-        self._book = Requestbook(id, server)
+        self._book = OpenRequests(id, server)
         self._state = STARTING
         self._turned = threading.Condition()
         self._over: str | None = None

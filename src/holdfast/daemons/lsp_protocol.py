@@ -250,7 +250,7 @@ def _in_words(fields: Mapping[str, Any]) -> str:
 OPEN_MAX = 1000
 
 
-class Requestbook:
+class OpenRequests:
     """Requests that wait for their answer. Each ends once: answered, refused, failed or withdrawn."""
 
     def __init__(self, id: str, server: str) -> None:

@@ -251,9 +251,9 @@ class Index:
             db.execute("DELETE FROM sessions")
             # Signals are read again too. Which were settled is known here alone, and stays.
             db.execute("DELETE FROM signal_files")
-            from .queues import strangers
+            from .queues import sessions_without_directory
 
-            _forget(db, strangers(db, self.ids()))
+            _forget(db, sessions_without_directory(db, self.ids()))
             put(db, "generation", new_generation())
             put(db, "seen", "")
 

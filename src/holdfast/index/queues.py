@@ -399,7 +399,7 @@ def forget_unread(db: sqlite3.Connection, rows: Iterable[int]) -> None:
     db.executemany("DELETE FROM unread WHERE rowid = ?", [(row,) for row in rows])
 
 
-def strangers(db: sqlite3.Connection, listed: set[str]) -> set[str]:
+def sessions_without_directory(db: sqlite3.Connection, listed: set[str]) -> set[str]:
     """Sessions that have signals here and no directory."""
     known = {row[0] for row in db.execute("SELECT DISTINCT session FROM signals")}
     return known - listed - {HOME}

@@ -7,7 +7,7 @@ import stat
 
 from ..core import jsontext, records, shapes, wake
 from ..core.signalfile import FILE, LINE_MAX_BYTES, OLDER, VARIANTS
-from ..runner.people import People
+from ..runner.people_notifier import PeopleNotifier
 from .mirror import PIECE_BYTES, SEGMENT, checksum, is_copied, limit
 
 TYPE_CHECKING = False
@@ -224,7 +224,7 @@ class RemoteSignals:
         self._directory = directory
         self._runtime = os.path.dirname(endpoint)
         settings = spec.get("people")
-        self._people = None if settings is None else People(home, settings, environment, say)
+        self._people = None if settings is None else PeopleNotifier(home, settings, environment, say)
         self._partial = b""
         self._ended: Record | None = None
 

@@ -609,7 +609,7 @@ class Deputy:
     def _on_over(self, frame: Message) -> None:
         if frame["state"] == "exited":
             self._callers.hang_up_all()
-            self._have_forgotten()
+            self._request_removal()
         elif frame["state"] == "stale" and self._end is not None and self._link is not None:
             self._link.send_message({"type": "end", "grace": self._end["grace"], "ladder": self._end["ladder"]})
             self._end = None
@@ -619,7 +619,7 @@ class Deputy:
             shapes.check(shapes.AWAY, {"state": "stale", "evidence": "", "at": "", **done})
             self._over(str(frame["state"]), _short(str(frame["evidence"])), done, certain=certain)
 
-    def _have_forgotten(self) -> None:
+    def _request_removal(self) -> None:
         """Everything was copied: have it removed there."""
         failpoints.hit("deputy.over")
         self._is_over = True
@@ -650,7 +650,7 @@ class Deputy:
             assert self._news is not None
             self._news.ended()
             if state == "lost":
-                self._have_forgotten()
+                self._request_removal()
                 return
         self._loop.leave()
 

@@ -16,11 +16,11 @@ from ..core.loop import READ, Alarm, Loop, Retry
 from . import directory, life, process_tree, requests, status
 from .directory import REPORT_FILE, Inputs, Refused, RunnerLog
 from .endpoint import Endpoint
-from .features.of_session import Features
+from .features.feature_set import FeatureSet
 from .life import Ending
 from .limits import DOWN, LIMITS_OF_AN_ATTEMPT, UP, Deadlines, Desired, Owner, Restarts, requested_at
 from .log import LogWriter
-from .people import People
+from .people_notifier import PeopleNotifier
 from .process_tree import ProcessTree, Stopping, become_subreaper
 from .signals import Signals
 from .streams import Outputs, Stdin
@@ -159,9 +159,9 @@ class Session:
         # The parts that act.
         self.new_attempt(1)
         self.signals = Signals(self)
-        self.features = Features(self)
+        self.features = FeatureSet(self)
         people, environment = self.spec.get("people"), request.get("host_env") or self.environment
-        self._people = People(self.home, people, environment, self.runner_log.write) if people else None
+        self._people = PeopleNotifier(self.home, people, environment, self.runner_log.write) if people else None
         self._handle_kernel_signals()
         self.endpoint = self._open_endpoint()
         self.memory = self._limit_memory()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 VERSION = "0.2.0"
 
-FEATURES = (
+WIRE_FEATURES = (
     *("output", "write", "close_stdin", "send_signal", "stop", "wait", "update", "attach", "resize", "parts"),
     *("signals", "restart", "ring", "hold", "paste_pieces"),
 )
@@ -28,7 +28,7 @@ def hello(session: Session) -> dict[str, Any]:
         "type": "hello",
         "protocol": wire.PROTOCOL,
         "version": VERSION,
-        "features": list(FEATURES),
+        "features": list(WIRE_FEATURES),
         "identity": {"id": session.id, **_identity(session)},
         "status": status(session),
     }

@@ -189,7 +189,7 @@ class Connection:
             check_answer(self._session, self._path, message, shape)
         return message
 
-    async def await_end(self, bound_s: float | None, reply_s: float, late_s: float | None = None) -> Message:
+    async def wait_and_confirm_end(self, bound_s: float | None, reply_s: float, late_s: float | None = None) -> Message:
         """The answer to a wait with `confirm`, as `answer_in_time`. If it is the end, confirm that the caller reports
         it, so that it stays out of the owner's queue."""
         reply = await self.answer_in_time(bound_s, reply_s, late_s)
@@ -204,7 +204,7 @@ class Connection:
 
     async def confirm_now(self, reply_s: float) -> Message:
         """The same after the command has ended: the answer is here, or comes at once."""
-        return await self.await_end(0.0, reply_s, late_s=reply_s)
+        return await self.wait_and_confirm_end(0.0, reply_s, late_s=reply_s)
 
     async def write(self, data: bytes, reply_s: float, **fields: object) -> tuple[int, list[str]]:
         """Write to the command's input and wait, as long as it takes, until the kernel has all of it. Returns how many

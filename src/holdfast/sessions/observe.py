@@ -411,7 +411,7 @@ def unverifiable(files: Files) -> tuple[str, Any, Any] | None:
     return None
 
 
-def stranger(files: Files) -> processes.Process | None:
+def process_with_reused_pid(files: Files) -> processes.Process | None:
     """The process that has the command's pid by now and is not the command."""
     command = files.command
     process = None if command is None else processes.look(command["pid"])
@@ -437,7 +437,7 @@ def _stale_or_lost(files: Files) -> Observed:
     if left:
         return Observed(files, STALE, "its runner is gone, its processes live", orphans=left)
     asked = _read_intent(files)
-    other = stranger(files)
+    other = process_with_reused_pid(files)
     if other is not None:
         return Observed(files, LOST, f"its runner is gone, and pid {other.pid} is another process by now{asked}")
     return Observed(files, LOST, f"its runner and its processes are gone, and no exit was recorded{asked}")

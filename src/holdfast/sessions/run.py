@@ -104,7 +104,7 @@ async def run(
     reply: dict[str, Any] | None
     try:
         try:
-            reply = await connection.await_end(limit, reply_s)
+            reply = await connection.wait_and_confirm_end(limit, reply_s)
         except Unreachable:
             if until is None or time.monotonic() < until:
                 raise

@@ -18,11 +18,11 @@ from ..core.signalfile import FILE, SignalFile
 from ..core.vt.text import tail
 from ..errors import IdentityMismatch, IndexBusy, Removed
 from ..model import CAUSE_STOP, EXITED, LOST, STALE, Stopped
-from ..runner.people import People
+from ..runner.people_notifier import PeopleNotifier
 from ..signals.missing import RunnerGoneFacts
 from .driver import first_death
 from .log import Log
-from .observe import from_files, orphans, record_local_changes, stranger, unverifiable
+from .observe import from_files, orphans, process_with_reused_pid, record_local_changes, unverifiable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def _directory(files: Files) -> Iterator[int]:
 def refuse_unproven(files: Files) -> None:
     """IdentityMismatch when the process with the command's pid is not the command, or cannot be verified from here."""
     _refuse_unverifiable(files)
-    other = stranger(files)
+    other = process_with_reused_pid(files)
     if other is None or files.command is None:
         return
     # If the process with that pid carries the session's mark, the record is wrong. Otherwise the pid was reused, and
@@ -310,7 +310,7 @@ def start_deliverer_for(home: Home, config: Config, variant: str, record: dict[s
         CalledByHost(home.path, spec, dict(os.environ), lambda _problem: None).consider(variant, record, notify)
 
 
-class CalledByHost(People):
+class CalledByHost(PeopleNotifier):
     """The host has children of its own: wait for ours by its pid alone."""
 
     def _start(self, lock: int) -> int:

@@ -126,11 +126,11 @@ def ending_additions(item: Item, quoter: Quoter) -> list[str]:
     if unmatched:
         said.append(f"{lines(unmatched)} that matched were not reported")
     if item.survivor_count:
-        said.append(living(item, quoter))
+        said.append(survivors_sentence(item, quoter))
     return said
 
 
-def living(item: Item, quoter: Quoter) -> str:
+def survivors_sentence(item: Item, quoter: Quoter) -> str:
     count = item.survivor_count
     named = processes(item.survivors, quoter)
     return f"{count} of its processes still {'runs' if count == 1 else 'run'}{': ' + named if named else ''}"

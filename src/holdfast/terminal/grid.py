@@ -1,6 +1,6 @@
 """The only module that uses the emulator: a screen with cells, fed with the output for a terminal.
 
-The emulator is asciinema's avt (`pyavt`). `dialect.py` rewrites for it what terminals understand, and keeps what its
+The emulator is asciinema's avt (`pyavt`). `avt_input.py` rewrites for it what terminals understand, and keeps what its
 cells cannot hold. Not shown: left and right margins, double-height lines, protected cells, reverse wrap-around,
 pictures, the erasing of history (`CSI 3 J`), and colours changed by OSC 4, 10 or 11 (an index of the palette stays an
 index). While the next character wraps, erasing leaves the last column alone. A change of width rewraps lines on the
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ..core.vt.cursor import COLS_MAX, ROWS_MAX
 from ..core.vt.widths import COLUMNS
 from ..errors import BadSize
+from .avt_input import AvtInput
 from .cells import Cell, Color, Row, Style, sgr
-from .dialect import Dialect
 from .stand_ins import Extras
 
 if TYPE_CHECKING:
@@ -316,13 +316,13 @@ class Grid:
     def __init__(self, rows: int, cols: int, history: int = 1000, *, above: Grid | None = None) -> None:
         _check_size(rows, cols)
         self._emulator = Emulator(rows, cols, history)
-        self._dialect = Dialect(rows, self._emulator.place)
+        self._avt_input = AvtInput(rows, self._emulator.place)
         # The history before that, on a blank row of its own.
         self._above: Emulator | None = None
         if above is not None and above.scrolled:
             self._above = above.put_aside(history)
             self._above.resize(1, cols)
-            self._dialect.stand_ins = above._dialect.stand_ins
+            self._avt_input.stand_ins = above._avt_input.stand_ins
         self._fed_since_renewal = 0
         # The main screen while the other one is active: read once, because that rebuilds the emulator.
         self._main: list[Row] | None = None
@@ -331,19 +331,19 @@ class Grid:
 
     def feed(self, data: bytes) -> None:
         self._main = None
-        emulator, dialect = self._emulator, self._dialect
-        entries = dialect.entries
+        emulator, avt_input = self._emulator, self._avt_input
+        entries = avt_input.entries
         for start in range(0, len(data), _PIECE_BYTES):
-            for text in dialect.translate(data[start : start + _PIECE_BYTES]):
+            for text in avt_input.translate(data[start : start + _PIECE_BYTES]):
                 if text:
                     emulator.feed(text)
-        emulator.alt = dialect.alt
-        if dialect.was_reset:
-            dialect.was_reset, self._above = False, None
-        if dialect.entries != entries or not dialect.alt:
+        emulator.alt = avt_input.alt
+        if avt_input.was_reset:
+            avt_input.was_reset, self._above = False, None
+        if avt_input.entries != entries or not avt_input.alt:
             emulator.main_size = emulator.size
         self._fed_since_renewal += len(data)
-        if dialect.stand_ins.full and self._fed_since_renewal > _RENEW_BYTES:
+        if avt_input.stand_ins.full and self._fed_since_renewal > _RENEW_BYTES:
             self._renew()
 
     def resize(self, rows: int, cols: int) -> None:
@@ -351,7 +351,7 @@ class Grid:
         _check_size(rows, cols)
         if (rows, cols) != self.size:
             self._main = None
-            self._dialect.resized(rows)
+            self._avt_input.resized(rows)
             self._emulator.resize(rows, cols)
             if self._above is not None:
                 self._above.resize(1, cols)
@@ -364,7 +364,7 @@ class Grid:
 
     @property
     def alt(self) -> bool:
-        return self._dialect.alt
+        return self._avt_input.alt
 
     @property
     def cursor(self) -> tuple[int, int, bool]:
@@ -423,11 +423,11 @@ class Grid:
     def _renew(self) -> None:
         """Drop the stand-ins that are no longer shown."""
         parts, _ = self._emulator.take_apart()
-        dialect = self._dialect.fresh()
+        avt_input = self._avt_input.fresh()
         if self._above is not None:
-            self._above.reprint(lambda text: self._dialect.renumbered(text, dialect))
-        main, screen = (self._dialect.renumbered(text, dialect) for text in (parts.main, parts.screen))
-        self._dialect = dialect
+            self._above.reprint(lambda text: self._avt_input.renumbered(text, avt_input))
+        main, screen = (self._avt_input.renumbered(text, avt_input) for text in (parts.main, parts.screen))
+        self._avt_input = avt_input
         self._emulator.build(parts._replace(main=main, screen=screen))
         self._fed_since_renewal = 0
 
@@ -441,7 +441,7 @@ class Grid:
         return self._main
 
     def _read(self, lines: Sequence[Line]) -> list[Row]:
-        meaning = self._dialect.stand_ins.meaning
+        meaning = self._avt_input.stand_ins.meaning
         rows: list[Row] = []
         for line, wrapped in zip(lines, self._emulator.wrapped(lines), strict=True):
             cells: list[Cell] = []

@@ -340,7 +340,7 @@ if TYPE_CHECKING:
 # - where output is read, it is decoded, and escape sequences and control characters are removed: of pipes by
 #   core/vt/text.py, of terminals by sessions/terminal_log.py;
 # - where output is quoted, its hidden characters are spelled out, so that nothing hides from the next step (`visible`);
-# - the toolset marks lines that imitate its own (`harmless` of its style, `native/sheet.py`);
+# - the toolset marks lines that imitate its own (`harmless` of its style, `native/answer_text.py`);
 # - `Toolset.call` replaces secrets, if the host wants that (`Answer.redacted`; or by the toolset: `redacts_itself`);
 # - `Toolset.call` spells out the hidden characters of everything else (`Answer.visible`);
 # - `mcp/` replaces lone surrogates, which its transport cannot carry (`without_surrogates`).

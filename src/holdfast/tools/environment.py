@@ -70,7 +70,7 @@ _TRACES = ("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONHOME")
 FORCE = "_HERMES_FORCE_"
 
 
-def of_tools(name: str) -> bool:
+def is_developer_tool_variable(name: str) -> bool:
     """Whether a developer's tool reads it and it is not a secret."""
     return _OF_TOOLS.fullmatch(name) is not None and not _SECRET.fullmatch(name) and not denied(name)
 
@@ -111,7 +111,7 @@ def environment(
     found = {
         name: value
         for name, value in host.items()
-        if _ALLOWED.fullmatch(name) or name in wanted or (tools and of_tools(name))
+        if _ALLOWED.fullmatch(name) or name in wanted or (tools and is_developer_tool_variable(name))
     }
     found = {name: value for name, value in found.items() if not name.startswith(FORCE)}
     for name, value in (given or {}).items():

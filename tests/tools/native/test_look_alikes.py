@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.tools.native.sheet import Sheet
+from holdfast.tools.native.answer_text import AnswerText
 
 if TYPE_CHECKING:
     from support.agents import Agents
@@ -90,7 +90,7 @@ def test_commands_stay_on_their_line(agents: Agents) -> None:
 @pytest.mark.parametrize("line", ["", " ", "[", "[x"])
 def test_many_lines_alike_are_looked_through_once(line: str) -> None:
     """Where each line is looked at from there to the end, this takes minutes."""
-    sheet = Sheet("b7k2m9qa1 exit 0 after 1s")
+    sheet = AnswerText("b7k2m9qa1 exit 0 after 1s")
     sheet.output([line] * 100_000)
     assert sheet.text().startswith("[b7k2m9qa1 exit 0 after 1s]")
 
@@ -98,7 +98,7 @@ def test_many_lines_alike_are_looked_through_once(line: str) -> None:
 @given(st.lists(st.sampled_from([*PLAYED, "plain", "[x", "x]", ""]) | st.text(max_size=30), max_size=6))
 def test_the_mark_is_in_no_line_of_output(lines: list[str]) -> None:
     output = [line.replace("\0", "").replace("\n", " ").replace("\r", " ") for line in lines]
-    sheet = Sheet("b7k2m9qa1 exit 0 after 1s")
+    sheet = AnswerText("b7k2m9qa1 exit 0 after 1s")
     sheet.output(output)
     sheet.add('next: wait(ids="x")')
     text = sheet.text()

@@ -293,11 +293,11 @@ class Bell:
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
 
-    def deliver(self, notice: Notice) -> Stroke:
-        return Stroke(self._ring, notice.title)
+    def deliver(self, notice: Notice) -> BellRing:
+        return BellRing(self._ring, notice.title)
 
 
-class Stroke:
+class BellRing:
     def __init__(self, ring: Ring, text: str) -> None:
         self._ring = ring
         self._text = text

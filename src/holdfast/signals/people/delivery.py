@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from ...core import failpoints
 from ...core.clock import epoch
 from ...errors import HoldfastError, IndexBusy
-from ...runner.people import concerns_people
+from ...runner.people_notifier import concerns_people
 from .channels import AGAIN, DELIVERED, FAILED, GONE, Outcome
 from .notices import Notice
 
@@ -66,7 +66,7 @@ class Moment:
     wall_ns: int
 
 
-def fate(
+def reason_not_to_send(
     signal: Signal,
     now: Moment,
     *,
@@ -238,7 +238,7 @@ class Task:
     job: Job | None = None
 
 
-class Way:
+class ChannelQueue:
     """One channel, with the consumer whose signals go through it. `notify` is the setting of a session."""
 
     def __init__(
@@ -352,7 +352,7 @@ class Way:
         if self._status.has_sent(self._to.name, signal.id):
             return BEFORE
         notify = None if signal.session is None else self._notify(signal.session)
-        return fate(
+        return reason_not_to_send(
             signal,
             moment,
             events=self._to.events,
@@ -421,7 +421,7 @@ class Delivery:
     """All channels of a home, and the loop that serves them. `waker` is readable when there may be something new."""
 
     def __init__(self, waker: int, clear: Callable[[], object], clock: Callable[[], float] = time.monotonic) -> None:
-        self.ways: list[Way] = []
+        self.ways: list[ChannelQueue] = []
         self._waker = waker
         self._clear = clear
         self._clock = clock

@@ -18,7 +18,7 @@ from ...errors import HoldfastError, IndexBusy
 from ...home import Home
 from ...model import LIVE_STATES
 from ...places.kinds import is_away
-from ...runner.people import LOCK_FD, lock_path, take_lock
+from ...runner.people_notifier import LOCK_FD, lock_path, take_lock
 from ...sessions.core import Core
 from ...sessions.driver import Blocking, drive
 from ..consumer import Consumer
@@ -26,7 +26,7 @@ from ..consumers import Consumers
 from ..lines import Signal
 from ..queue import RETAINED
 from ..redact import Redactor
-from .delivery import BUSY_S, Delivery, Moment, Subscription, Way, variants_of
+from .delivery import BUSY_S, ChannelQueue, Delivery, Moment, Subscription, variants_of
 from .status import ChannelStatus
 
 TYPE_CHECKING = False
@@ -124,12 +124,12 @@ class Deliverer:
             return BUSY_S
         return max(0.0, min(dues) - clock.mono_ns() / 1e9) if dues else None
 
-    def _way(self, to: Subscription, consumer: Consumer, wake: Callable[[], None]) -> Way:
+    def _way(self, to: Subscription, consumer: Consumer, wake: Callable[[], None]) -> ChannelQueue:
         def claim(limit: int) -> tuple[Batch, Sequence[Signal]]:
             batch = consumer.claim(limit)
             return batch, list(batch)
 
-        return Way(
+        return ChannelQueue(
             to,
             claim,
             self._config,

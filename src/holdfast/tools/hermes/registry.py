@@ -21,7 +21,7 @@ from .handles import CompletionQueue, ProcessSession
 from .owners import Owners, RegistryOwner, of_task
 from .process import Actions, unknown
 from .settings import Settings
-from .start import LOCAL, Starting, Wanted
+from .start import LOCAL, Starting, TerminalArguments
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
@@ -140,7 +140,7 @@ class Registry:
             return self._spawn_boxed(env, command, timeout, notify_on_complete, **about)
         place = self.settings.place if env is None else env
         settings = replace(self.settings, task_id=task, env_vars=env_vars, place=place)
-        wanted = Wanted(
+        wanted = TerminalArguments(
             command,
             background=True,
             workdir=cwd,
@@ -163,7 +163,7 @@ class Registry:
     ) -> ProcessSession:
         from .sandbox import Sandbox, SandboxProcess, start
 
-        Wanted(command, background=True, workdir=about["cwd"]).check()
+        TerminalArguments(command, background=True, workdir=about["cwd"]).check()
         core = self._blocking._core
         with self._lock:
             sandbox = self._sandboxes.setdefault(id(env), Sandbox(env, timeout))

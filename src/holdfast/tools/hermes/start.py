@@ -289,7 +289,7 @@ _SPELLED_CHARS = 200
 
 
 @dataclass
-class Wanted:
+class TerminalArguments:
     """The arguments of `terminal`. They are checked (`check`) where they come from a caller."""
 
     command: str
@@ -372,7 +372,7 @@ class Starting:
         self.place = Place(settings, sessions.kept)
         self._one_at_a_time = asyncio.Lock()
 
-    def _directory(self, wanted: Wanted, env: dict[str, str], place: str) -> str | None:
+    def _directory(self, wanted: TerminalArguments, env: dict[str, str], place: str) -> str | None:
         """In another place a path is resolved there, except for what only this side knows."""
         path = wanted.workdir
         try:
@@ -413,7 +413,7 @@ class Starting:
             env.setdefault("PATH", path)
         return env, program, [problem] if problem else []
 
-    async def options(self, wanted: Wanted, place: str) -> tuple[dict[str, Any], list[str]]:
+    async def options(self, wanted: TerminalArguments, place: str) -> tuple[dict[str, Any], list[str]]:
         """And hints for the caller."""
         settings = self._settings
         env, program, hints = await (self._here() if place == LOCAL else self._there(place))
@@ -445,7 +445,7 @@ class Starting:
             options["stdin"] = wanted.stdin or ("open" if wanted.background else "closed")
         return options, hints
 
-    def _labels(self, id: str, wanted: Wanted) -> dict[str, str]:
+    def _labels(self, id: str, wanted: TerminalArguments) -> dict[str, str]:
         settings = self._settings
         given = {labels.ID: id, labels.TASK: settings.task_id}
         given[labels.MODE] = labels.BACKGROUND if wanted.background else labels.FOREGROUND
@@ -456,7 +456,7 @@ class Starting:
         return given | {labels.ORIGIN + name: value for name, value in settings.origin.items() if _is_label(value)}
 
     async def begin(
-        self, wanted: Wanted, start: Callable[[str, Callable[[], None]], Awaitable[T]]
+        self, wanted: TerminalArguments, start: Callable[[str, Callable[[], None]], Awaitable[T]]
     ) -> tuple[T, dict[str, Any]]:
         """What `start` returns for the place of the task, and what to say if that place had to be made again. With
         `max_running`, one start at a time, because each has to see the one before it: the next may begin when `start`
@@ -479,7 +479,7 @@ class Starting:
     async def _running(self) -> list[AsyncSession]:
         return [each for each in await self._sessions.listed() if not labels.is_over(each)]
 
-    async def in_background(self, wanted: Wanted) -> dict[str, Any]:
+    async def in_background(self, wanted: TerminalArguments) -> dict[str, Any]:
         before = await self._running()
         try:
             started, again = await self.begin(wanted, lambda place, _: self._start(wanted, place))
@@ -490,7 +490,7 @@ class Starting:
         hints += self._hints(wanted, session, before)
         return self._started(wanted, session, asked, hints) | again
 
-    async def _start(self, wanted: Wanted, place: str) -> tuple[AsyncSession, dict[str, Any], list[str]]:
+    async def _start(self, wanted: TerminalArguments, place: str) -> tuple[AsyncSession, dict[str, Any], list[str]]:
         """The session, what was asked for in the words of this toolset, and hints for the caller."""
         settings = self._settings
         options, hints = await self.options(wanted, place)
@@ -509,10 +509,10 @@ class Starting:
         options["metadata"]["hermes"] |= asked
         return await self._hf.start(wanted.command, **options), asked, hints
 
-    def _heartbeat_s(self, wanted: Wanted) -> int:
+    def _heartbeat_s(self, wanted: TerminalArguments) -> int:
         return max(wanted.heartbeat, round(self._hf.config.session_heartbeat_floor))
 
-    def _hints(self, wanted: Wanted, session: AsyncSession, running: list[AsyncSession]) -> list[str]:
+    def _hints(self, wanted: TerminalArguments, session: AsyncSession, running: list[AsyncSession]) -> list[str]:
         hints = [] if wanted.notifies or wanted.watch_patterns else [words.HINT_NO_NOTICE]
         if len(running) >= limits.RUNNING_HINT:
             hints.append(words.MANY_RUNNING.format(count=len(running)))
@@ -521,7 +521,7 @@ class Starting:
         return hints + ([words.SAME_RUNNING.format(id=labels.called(same[-1]))] if same else [])
 
     def _started(
-        self, wanted: Wanted, session: AsyncSession, asked: dict[str, Any], hints: list[str]
+        self, wanted: TerminalArguments, session: AsyncSession, asked: dict[str, Any], hints: list[str]
     ) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "output": words.STARTED,

@@ -29,7 +29,7 @@ from .events import drain
 from .owners import VARIANTS, Owners
 from .process import Actions, unknown
 from .settings import Settings
-from .start import LOCAL, Starting, Wanted, moved_to, reporting_directory, spelled
+from .start import LOCAL, Starting, TerminalArguments, moved_to, reporting_directory, spelled
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -77,7 +77,7 @@ def is_server(command: str) -> bool:
     return _SERVERS.search(command) is not None and _ONLY_ASKS.search(command) is None
 
 
-async def in_foreground(tools: Hermes, wanted: Wanted, stop: asyncio.Future[str]) -> Facts:
+async def in_foreground(tools: Hermes, wanted: TerminalArguments, stop: asyncio.Future[str]) -> Facts:
     """`stop` may be set before there is a command."""
     hf, settings, starting = tools.hf, tools.settings, tools.starting
     server = is_server(wanted.command)
@@ -152,7 +152,7 @@ async def _overdue(session: AsyncSession, settings: Settings, limit: int) -> Fac
     return facts | {"process_running": True, "hint": words.SURVIVED}
 
 
-async def _yielded(session: AsyncSession, settings: Settings, wanted: Wanted) -> Facts:
+async def _yielded(session: AsyncSession, settings: Settings, wanted: TerminalArguments) -> Facts:
     # A limit that was not asked for is lifted.
     await _to_background(session, **({"timeout": None} if wanted.timeout is None else {}))
     text, _, _ = await _output(session, settings)
@@ -187,7 +187,7 @@ async def _ended(
     hf: AsyncHoldfast,
     session: AsyncSession,
     settings: Settings,
-    wanted: Wanted,
+    wanted: TerminalArguments,
     limit: int,
     moved: str | None,
     hints: list[str],
@@ -370,7 +370,7 @@ class Hermes(Toolset):
     # The tools.
 
     async def tool_terminal(self, **arguments: Any) -> Answer:
-        wanted = Wanted(**arguments)
+        wanted = TerminalArguments(**arguments)
         if wanted.background:
             return _answer(await self.starting.in_background(wanted))
         with self._interruptible() as stop:  # before anything else: a start may take a while
@@ -394,7 +394,7 @@ class Hermes(Toolset):
         try:
             taken = super()._take(tool, _mended(arguments))
             taken["watch_patterns"] = taken["watch_patterns"] or []
-            Wanted(**taken).check()
+            TerminalArguments(**taken).check()
         except BadArgument as problem:
             problem.fix = _with_call(problem, arguments)
             raise

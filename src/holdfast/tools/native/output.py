@@ -17,7 +17,7 @@ from ...sessions.log import Log, Page, parse_cursor
 from ...sessions.segments import STREAMS
 from ...sessions.terminal_log import Reading
 from ...terminal.text import Decoder, visible
-from .sheet import Sheet
+from .answer_text import AnswerText
 from .words import BUDGET, BUDGET_MAX, call, cursor, lines_and_bytes, ref, size
 
 if TYPE_CHECKING:
@@ -461,10 +461,10 @@ def budget_for(session: Snapshot) -> int:
 
 
 class Output:
-    """Puts an excerpt on a sheet, and says what it left out."""
+    """Puts an excerpt into the text of an answer, and says what it left out."""
 
-    def __init__(self, sheet: Sheet, session: Snapshot) -> None:
-        self._sheet = sheet
+    def __init__(self, answer_text: AnswerText, session: Snapshot) -> None:
+        self._text = answer_text
         self._session = session
         self._both = sum(end > 0 for end in session.ends.values()) > 1
         self.left: list[dict[str, Any]] = []
@@ -483,12 +483,12 @@ class Output:
         both ends of a failure are shown, stderr first. Streams are marked if both printed. `trouble`: lines that look
         like the reason of a failure; the first that would be left out is shown."""
         if found.lost:
-            self._sheet.add(f"... {size(found.lost)} before this were dropped: the log keeps only the newest output")
+            self._text.add(f"... {size(found.lost)} before this were dropped: the log keeps only the newest output")
         if not raw:
             found.fit(budget)
         if ahead == _BOTH_ENDS and len(found.streams) > 1 and failed(self._session):
             for each, share in _shares(found, budget):
-                self._sheet.add(f"{each}:")
+                self._text.add(f"{each}:")
                 self._cut(found.only(each), share, each, ahead, [hit for hit in trouble if hit.stream == each])
             return
         if self._both and stream is None:
@@ -505,11 +505,11 @@ class Output:
             parts = cut(found.lines, budget - sum(len(line) + 1 for line in reason), ahead=ahead, gap=found.gap)
         left = self._left(found, parts)
         if left is None:
-            self._sheet.output([line.text for line in (*parts.head, *parts.tail)])
+            self._text.output([line.text for line in (*parts.head, *parts.tail)])
         else:
-            self._sheet.output([line.text for line in parts.head])
+            self._text.output([line.text for line in parts.head])
             self._add_left(left, stream, ahead, reason)
-            self._sheet.output([line.text for line in parts.tail])
+            self._text.output([line.text for line in parts.tail])
         if parts.clipped:
             self._add_clipped(parts)
 
@@ -520,11 +520,11 @@ class Output:
         said += f"; {call('read', id=ref(self._session), **again)}"
         if ahead == _BOTH_ENDS:
             said += f" or {call('read', id=ref(self._session), search='...')}"
-        self._sheet.add(said)
+        self._text.add(said)
         if reason:
-            self._sheet.add("... including a possible cause:")
-            self._sheet.output(reason)
-            self._sheet.add("... and more lines")
+            self._text.add("... including a possible cause:")
+            self._text.output(reason)
+            self._text.add("... and more lines")
 
     def _left(self, found: Excerpt, parts: Cut) -> dict[str, Any] | None:
         lines = sum(line.times for line in parts.left) + sum(count for count, _ in found.passed.values())
@@ -538,7 +538,7 @@ class Output:
     def _add_clipped(self, parts: Cut) -> None:
         """The way into the middle of the first line that was cut."""
         line, ahead = parts.clipped[0]
-        marked = len(Sheet.STDERR) if line.text.startswith(Sheet.STDERR) else 0
+        marked = len(AnswerText.STDERR) if line.text.startswith(AnswerText.STDERR) else 0
         before = line.text[marked:ahead]
         spelled = line.times > 1 or _SPELLED.search(before) is not None
         # What was cleaned away takes bytes too: it may begin before what is missing, never behind it.
@@ -550,7 +550,7 @@ class Output:
             more["budget"] = min(BUDGET_MAX, len(line.text) + 1000)
         count = len(parts.clipped)
         said = "1 line is cut" if count == 1 else f"{count} lines are cut, the first"
-        self._sheet.add(f"... {said} here: {call('read', id=ref(self._session), since=since, **more)}")
+        self._text.add(f"... {said} here: {call('read', id=ref(self._session), since=since, **more)}")
 
 
 def _behind(found: Excerpt, head: Sequence[Line]) -> dict[str, int]:
@@ -569,7 +569,7 @@ def _first_left(found: Excerpt, parts: Cut, hits: Sequence[Hit]) -> Hit | None:
 
 
 def _marked(line: Line) -> Line:
-    return line._replace(text=Sheet.STDERR + line.text) if line.stream == "stderr" else line
+    return line._replace(text=AnswerText.STDERR + line.text) if line.stream == "stderr" else line
 
 
 def _shares(found: Excerpt, budget: int) -> list[tuple[str, int]]:

@@ -8,8 +8,8 @@ from ...errors import HoldfastError
 from ...signals.wording import spell
 from ..base import Answer
 from ..owner_sessions import is_extinct
+from .answer_text import AnswerText
 from .output import clip, shown
-from .sheet import Sheet
 from .words import ago, call, called, ending, facts, label, ref, size, state_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _OLDER_NAMED = 5
 
 
-def hits(sheet: Sheet, session: Snapshot, found: Sequence[Hit], budget: int, limit: int) -> int:
+def hits(answer_text: AnswerText, session: Snapshot, found: Sequence[Hit], budget: int, limit: int) -> int:
     """Matches with the lines around them, newest first, and where older ones are. Returns how many are shown. One
     more than `limit` in `found` means that there may be others."""
     room = budget
@@ -39,17 +39,17 @@ def hits(sheet: Sheet, session: Snapshot, found: Sequence[Hit], budget: int, lim
             break
         near = block if count else _nearest(block, len(hit.before), room)
         room -= _price(near)
-        sheet.add(f"at {hit.stream}:{hit.offset}")
-        sheet.output(near)
+        answer_text.add(f"at {hit.stream}:{hit.offset}")
+        answer_text.output(near)
         if left := len(block) - len(near):
-            sheet.add(f"... {left} line{'' if left == 1 else 's'} around it left out")
+            answer_text.add(f"... {left} line{'' if left == 1 else 's'} around it left out")
         count += 1
     older = found[count:]
     if older:
         places = ", ".join(f"{hit.stream}:{hit.offset}" for hit in older[:_OLDER_NAMED])
         more = ", ..." if len(older) > _OLDER_NAMED or len(found) > limit else ""
         step = call("read", id=ref(session), since=f"{older[0].stream}:{older[0].offset}", stream=older[0].stream)
-        sheet.add(f"... older matches at {places}{more}; {step}")
+        answer_text.add(f"... older matches at {places}{more}; {step}")
     return count
 
 
@@ -91,13 +91,13 @@ def listed(sessions: Sequence[Snapshot], seen: Seen, *, all: bool) -> Answer:
     running = sum(each.exit is None for each in live)
     shown = [*live, *ended[-_ENDED_MAX:]] if all else live
     known = seen.all()
-    sheet = Sheet(_heading(running, len(live) - running, len(ended), len(shown), all))
+    answer_text = AnswerText(_heading(running, len(live) - running, len(ended), len(shown), all))
     data = []
     for each in shown:
         unread = seen.unread(each, known)
-        sheet.add(_line(each, unread))
+        answer_text.add(_line(each, unread))
         data.append(facts(each, command=each.command, unread=unread))
-    return Answer(sheet.text(), {"sessions": data, "running": running, "ended": len(ended) + len(live) - running})
+    return Answer(answer_text.text(), {"sessions": data, "running": running, "ended": len(ended) + len(live) - running})
 
 
 def _heading(running: int, outlived: int, ended: int, shown: int, all: bool) -> str:
@@ -150,11 +150,13 @@ def stopped(sessions: Sequence[Snapshot], answers: Sequence[Stopped | BaseExcept
             data.append(facts(session, **_facts(answer)))
     failed = [answer for answer in answers if isinstance(answer, HoldfastError) or answer_left(answer)]
     if len(lines) == 1:
-        return Answer(Sheet(lines[0]).text(), data[0], error=bool(failed))
-    sheet = Sheet(f"{len(lines) - len(failed)} of {len(lines)} stopped" if lines else "no session of yours is running")
+        return Answer(AnswerText(lines[0]).text(), data[0], error=bool(failed))
+    answer_text = AnswerText(
+        f"{len(lines) - len(failed)} of {len(lines)} stopped" if lines else "no session of yours is running"
+    )
     for line in lines:
-        sheet.add(line)
-    return Answer(sheet.text(), {"sessions": data}, error=bool(failed))
+        answer_text.add(line)
+    return Answer(answer_text.text(), {"sessions": data}, error=bool(failed))
 
 
 def answer_left(answer: Stopped | BaseException) -> bool:

@@ -20,6 +20,7 @@ from ...signals.wording import spell
 from ..base import SIGNALS, Answer, Toolset
 from ..owner_sessions import has_survivors
 from . import report, screens, waiting, words
+from .answer_text import AnswerText
 from .output import (
     TROUBLE,
     Output,
@@ -33,7 +34,6 @@ from .output import (
 )
 from .report import listed, stopped
 from .seen import Seen
-from .sheet import Sheet
 from .waiting import conditions
 from .words import BUDGET, BUDGET_MAX, TOOLS, call, facts, next_step, quoted, ref, size, status
 
@@ -181,39 +181,39 @@ class Native(Toolset):
                 session, budget=budget, stream=stream, raw=raw, only_output=True, suggest_next=True
             )
         if tail is not None:
-            found = await self._off(session, lambda: last_excerpt(log, tail, stream, raw=raw))
+            found = await self._in_thread_if_large(session, lambda: last_excerpt(log, tail, stream, raw=raw))
         else:
-            found = await self._off(session, lambda: begin_excerpt(log, since, stream, raw=raw))
-        sheet = Sheet(status(session), facts(session))
-        output = Output(sheet, session)
+            found = await self._in_thread_if_large(session, lambda: begin_excerpt(log, since, stream, raw=raw))
+        answer_text = AnswerText(status(session), facts(session))
+        output = Output(answer_text, session)
         output.show(found, budget, stream, ahead=0 if since is None else 1, raw=raw)
         if since is not None and output.left:
-            sheet.facts["cursor"] = output.left[0]["since"]
+            answer_text.facts["cursor"] = output.left[0]["since"]
         else:
-            sheet.continue_at(found.cursor, stream, said=session.exit is None)
+            answer_text.continue_at(found.cursor, stream, said=session.exit is None)
         if since is not None and not found.lines:
-            sheet.add(f"no output after {since}" if not found.lost else "nothing else")
+            answer_text.add(f"no output after {since}" if not found.lost else "nothing else")
         await self._mark_reported(session)
         if tail is not None:
             at = log.parse(self._seen.cursor(session.id), stream=stream)
             if all(found.begin.get(name, 0) <= offset for name, offset in at.items()):
                 self._seen.move(session.id, found.cursor)
-        return _with_output(sheet, output)
+        return _with_output(answer_text, output)
 
     async def _search(
         self, session: AsyncSession, pattern: str, context: int, stream: str | None, budget: int
     ) -> Answer:
         found = await session.search(pattern, context=context, stream=stream, newest=True, limit=_HITS + 1)
-        sheet = Sheet(status(session, "newest matches first" if found else "no match"), facts(session))
-        shown = report.hits(sheet, session, found, budget, _HITS)
+        answer_text = AnswerText(status(session, "newest matches first" if found else "no match"), facts(session))
+        shown = report.hits(answer_text, session, found, budget, _HITS)
         if not found:
             hint = (
                 "" if "(?i" in pattern else f"; {call('read', id=ref(session), search='(?i)' + pattern)} ignores case"
             )
-            sheet.add(f"searched {size(sum(session.ends.values()))}{hint}")
+            answer_text.add(f"searched {size(sum(session.ends.values()))}{hint}")
         matches = [{"stream": hit.stream, "offset": hit.offset, "text": hit.text} for hit in found]
         await self._mark_reported(session)
-        return sheet.answer(matches=matches[:shown])
+        return answer_text.answer(matches=matches[:shown])
 
     # wait
 
@@ -233,7 +233,7 @@ class Native(Toolset):
         waited = time.monotonic() - began
         ((id, woke),) = woken.items()
         if woke.reason == "timeout" and len(news) > 1:
-            return await self._waited_in_vain(news, until, waited)
+            return await self._timeout_answer(news, until, waited)
         session = await self.find(id)
         if woke.reason == "timeout":
             return await self._answer(session, f"no {until} within {spell(waited)}", reason="timeout", last_line=True)
@@ -242,15 +242,15 @@ class Native(Toolset):
         following = call("wait", ids=others, **again) if others else ""
         return await self._answer(session, words.why(woke, pattern), reason=woke.reason, next_call=following)
 
-    async def _waited_in_vain(self, sessions: Sequence[AsyncSession], until: str, waited: float) -> Answer:
-        sheet = Sheet(f"no {until} of {len(sessions)} sessions within {spell(waited)}")
+    async def _timeout_answer(self, sessions: Sequence[AsyncSession], until: str, waited: float) -> Answer:
+        answer_text = AnswerText(f"no {until} of {len(sessions)} sessions within {spell(waited)}")
         rows = []
         for each in sessions:
             await each.refresh()
             last = (await each.tail(1)).strip()
-            sheet.add(status(each, f"last line {quoted(last)}" if last else "no output yet"))
+            answer_text.add(status(each, f"last line {quoted(last)}" if last else "no output yet"))
             rows.append(facts(each, last_line=last))
-        return Answer(sheet.text(), {"reason": "timeout", "waited_s": round(waited, 3), "sessions": rows})
+        return Answer(answer_text.text(), {"reason": "timeout", "waited_s": round(waited, 3), "sessions": rows})
 
     # send
 
@@ -285,14 +285,14 @@ class Native(Toolset):
         if not after.alt and await waiting.scrolled_by(session, typed.cursor, after):
             return await self._answer(session, *said)
         rows = screens.changed_rows(before, after, live=session.exit is None)
-        sheet = Sheet(status(session, *said), facts(session, cursor=f"tty:{after.offset}"))
-        sheet.output([f"{number:>3} {row}" if after.alt else row for number, row in rows])
+        answer_text = AnswerText(status(session, *said), facts(session, cursor=f"tty:{after.offset}"))
+        answer_text.output([f"{number:>3} {row}" if after.alt else row for number, row in rows])
         if not rows:
-            sheet.add("nothing changed on the screen")
+            answer_text.add("nothing changed on the screen")
         await self._mark_reported(session)
         self._seen.move(session.id, f"tty:{after.offset}")
         changed = [{"row": number, "text": row} for number, row in rows]
-        return sheet.answer(rows=changed)
+        return answer_text.answer(rows=changed)
 
     # screen
 
@@ -306,14 +306,14 @@ class Native(Toolset):
             said.append(f"title {quoted(screen.title, 60)}")
         where = f"row {cursor.row + 1}, column {cursor.col + 1}"
         said.append(f"cursor {screens.CURSOR} at {where}" if cursor.visible else "cursor hidden")
-        sheet = Sheet(status(session, *said), facts(session, cursor=f"tty:{screen.offset}"))
+        answer_text = AnswerText(status(session, *said), facts(session, cursor=f"tty:{screen.offset}"))
         rows, above = screens.screen_rows(screen), screens.history_rows(screen)
         fitting = screens.fitting_rows(above, BUDGET - sum(len(row) + 1 for row in rows))
         if len(fitting) < len(above):
             left = len(above) - len(fitting)
             instead = call("read", id=ref(session), tail=history, budget=BUDGET_MAX)
-            sheet.add(f"... {left} row{'' if left == 1 else 's'} of history left out; {instead}")
-        sheet.output(fitting + rows)
+            answer_text.add(f"... {left} row{'' if left == 1 else 's'} of history left out; {instead}")
+        answer_text.output(fitting + rows)
         await self._mark_reported(session)
         seen = self._seen.cursor(session.id)
         if screen.alt or not await waiting.scrolled_by(session, seen or "0", screen):
@@ -325,7 +325,7 @@ class Native(Toolset):
             "size": list(screen.size),
             "title": screen.title,
         }
-        return sheet.answer(screen=data)
+        return answer_text.answer(screen=data)
 
     # stop, list
 
@@ -353,7 +353,7 @@ class Native(Toolset):
 
     # What they share.
 
-    async def _off(self, session: AsyncSession, read: Callable[[], Excerpt]) -> Excerpt:
+    async def _in_thread_if_large(self, session: AsyncSession, read: Callable[[], Excerpt]) -> Excerpt:
         """In a thread if it takes long."""
         return read() if session.log_bytes <= _AT_ONCE_BYTES else await asyncio.to_thread(read)
 
@@ -382,7 +382,7 @@ class Native(Toolset):
         `nothing_queued`: there is no signal of it to acknowledge."""
         since = None if nothing_queued else self._seen.cursor(session.id)
         log = self._log(session)
-        found = await self._off(session, lambda: read_excerpt(log, since, stream, raw=raw))
+        found = await self._in_thread_if_large(session, lambda: read_excerpt(log, since, stream, raw=raw))
         drawn = session.tty and session.exit is None and session.metadata.get("alt_screen") and not raw
         # A full-screen program is shown as rows, which change only if something was printed.
         new = found.begin != offsets_of(found.cursor, stream) if drawn else bool(found.lines or found.lost)
@@ -392,24 +392,24 @@ class Native(Toolset):
         if last_line and not new:
             last = (await session.tail(1)).strip()
             phrases = (*phrases, f"last line {quoted(last)}" if last else "no output yet")
-        sheet = Sheet(status(session, *phrases), facts(session))
-        sheet.continue_at(found.cursor, None, said=session.exit is None)
-        output = Output(sheet, session)
+        answer_text = AnswerText(status(session, *phrases), facts(session))
+        answer_text.continue_at(found.cursor, None, said=session.exit is None)
+        output = Output(answer_text, session)
         room = budget or budget_for(session)
         if drawn and new:
             rows = screens.screen_rows(await session.screen())
             fitting = screens.fitting_rows(rows, room)
             if left := len(rows) - len(fitting):
                 above = f"... {left} row{'' if left == 1 else 's'} above left out"
-                sheet.add(f"{above}; {call('screen', id=ref(session))}")
-            sheet.output(fitting)
+                answer_text.add(f"{above}; {call('screen', id=ref(session))}")
+            answer_text.output(fitting)
         elif not drawn:
             trouble = await self._trouble(session, found, room) if failed(session) else ()
             output.show(found, room, trouble=trouble, raw=raw)
         if next_call:
-            sheet.add(f"next: {next_call}")
+            answer_text.add(f"next: {next_call}")
         elif suggest_next and session.exit is None and not (only_output and new) and (following := next_step(session)):
-            sheet.add(f"next: {following}")
+            answer_text.add(f"next: {following}")
         # Last: output that an aborted call would have shown is still new.
         if nothing_queued:
             self._seen.all_shown(session.id, found.cursor)
@@ -417,7 +417,7 @@ class Native(Toolset):
             await self._mark_reported(session)
             self._seen.move(session.id, found.cursor)
         more = {} if reason is None else {"reason": reason}
-        return _with_output(sheet, output, **more)
+        return _with_output(answer_text, output, **more)
 
     async def _trouble(self, session: AsyncSession, found: Excerpt, budget: int) -> list[Hit]:
         """Lines that may be the reason of its failure, if not all output fits. Not for a terminal, where every line
@@ -448,10 +448,10 @@ class Native(Toolset):
             self._seen.move(session.id, None, reported=True)
 
 
-def _with_output(sheet: Sheet, output: Output, **more: Any) -> Answer:
+def _with_output(answer_text: AnswerText, output: Output, **more: Any) -> Answer:
     if output.left:
         more["left_out"] = output.left
-    return sheet.answer(**more)
+    return answer_text.answer(**more)
 
 
 def _reports(signal: Signal, *, over: bool) -> bool:

@@ -52,7 +52,7 @@ _POLL_ENTRY = struct.Struct("=iHH")
 _OWN_TERMINAL = os.makedev(5, 0)
 
 
-class Foreground:
+class ForegroundLook:
     """`blocked_read` is None where it cannot be known. `polled_read`: a process is seen to sleep until there is input
     on the terminal, perhaps among other things; False where that is not so or cannot be known. `stopped` names the
     signal that stopped a process for touching the terminal from the background, or is `stopped` for a process in the
@@ -75,10 +75,10 @@ class Foreground:
         return [name for name in ("running", "disk_wait") if getattr(self, name)]
 
 
-def look(device: int, group: int, processes: Iterable[tree.Process] | None = None) -> Foreground:
+def look(device: int, group: int, processes: Iterable[tree.Process] | None = None) -> ForegroundLook:
     """At the foreground `group` of the terminal with this device number. `processes` are those of the session, where
     they were listed already; else all are listed."""
-    seen = Foreground()
+    seen = ForegroundLook()
     if sys.platform != "linux":
         return seen
     listed = list(tree.everyone().values() if processes is None else processes)
@@ -115,7 +115,7 @@ def reads_pipe(pipe: tuple[int, int], processes: Iterable[tree.Process]) -> bool
     return False if known else None
 
 
-def _look_at(pid: int, device: int, seen: Foreground) -> bool | None:
+def _look_at(pid: int, device: int, seen: ForegroundLook) -> bool | None:
     """Is it blocked in a read on the terminal? One that runs in another thread is at work, not waiting."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")

@@ -30,7 +30,7 @@ _LOOK_ALIKE = re.compile(
 )
 
 
-class Sheet:
+class AnswerText:
     """Text for a model: lines of ours, and output between them. Where output holds what looks like a line of ours,
     each of ours carries a mark that the output does not have. `facts` are those of the status line."""
 

@@ -72,7 +72,7 @@ _PARSED_BYTES = 256
 _CLUSTER_MAX_CHARS = 16
 
 
-class Dialect:
+class AvtInput:
     """`cursor()` gives row and column of the cursor and the width of the grid, once all that was yielded is fed. A
     column as large as the width: the next character wraps."""
 
@@ -434,7 +434,7 @@ class Dialect:
         self._single_shift = 0
         return raw if self._autowrap else raw + "\x1b[?7l"
 
-    def fresh(self) -> Dialect:
+    def fresh(self) -> AvtInput:
         """A copy without any stand-in but those of the current state."""
         other = copy(self)
         other.stand_ins = StandIns()
@@ -442,10 +442,10 @@ class Dialect:
             other._last = self.renumbered(self._last, other)
         return other
 
-    def renumbered(self, text: str, dialect: Dialect) -> str:
-        """Text of avt with its stand-ins replaced by those of another dialect, numbered in the order of appearance. So
+    def renumbered(self, text: str, other: AvtInput) -> str:
+        """Text of avt with its stand-ins replaced by those of another, numbered in the order of appearance. So
         equal screens have equal texts, and stand-ins that are no longer shown are dropped."""
-        meaning, char = self.stand_ins.meaning, dialect.stand_ins.char
+        meaning, char = self.stand_ins.meaning, other.stand_ins.char
         return RESERVED.sub(lambda match: char(*meaning(match[0])), text)
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .readiness import Health, Ready, ReportedHealth
 
 
-class Features:
+class FeatureSet:
     def __init__(self, session: Session) -> None:
         self._session = session
         spec = session.spec

@@ -48,7 +48,7 @@ def concerns_people(variant: str, fields: dict[str, Any], events: Collection[str
     )
 
 
-class People:
+class PeopleNotifier:
     """`settings` name the events and the deliverer's program, which is given the home."""
 
     def __init__(
