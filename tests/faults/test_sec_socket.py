@@ -180,7 +180,7 @@ FIELDS = {
     "write": ["data", "base64", "author"],
     "send_signal": ["signal", "target"],
     "stop": ["grace", "by", "reason", "ladder"],
-    "wait": ["exit", "extinct", "output_after", "idle_s", "timeout"],
+    "wait": ["exit", "extinct", "ready", "closed", "output_after", "signals_after", "confirm", "timeout"],
     "update": ["name", "owner", "labels", "description", "notify", "timeout", "idle_timeout", "ttl", "lifetime", "x"],
     "resize": ["size"],
     "attach": ["x"],

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from holdfast.errors import ServerGone, Unreachable
+from holdfast.sessions.wait import CONDITIONS
 from support import lsp_server, processes
 from support.faults import halt, wedged
 from support.own_time import OwnTime, QuietTime
@@ -43,6 +44,10 @@ WAITS: dict[str, dict[str, Any]] = {
     "port": {"port": 1},
     "extinct": {"extinct": True},
 }
+
+
+def test_every_condition_is_waited_for_here() -> None:
+    assert set(WAITS) == {*CONDITIONS, "extinct"} - {"ready"}, "ready needs a session that was started with it"
 
 
 @pytest.mark.covers("found:11")
