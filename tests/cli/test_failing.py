@@ -12,7 +12,7 @@ import pytest
 from cli.conftest import Start
 from cli.outer import Outer
 from holdfast import errors
-from holdfast.cli.output import complain, typed
+from holdfast.cli.output import complain, in_command_line_terms
 from support.faults import kill_runner, sweep_up, wedged
 from support.world import World
 
@@ -311,7 +311,7 @@ def test_every_error_has_a_text_a_fix_and_an_exit_code(slug: str, capsys: pytest
     assert complain(error, as_json=False) == kind.exit_code
     said = capsys.readouterr()
     assert said.out == ""
-    fix = typed(error, ())[1]
+    fix = in_command_line_terms(error, ())[1]
     assert said.err == f"hold: the case\\x1b[2J of {kind.code}\nfix: {fix}\n"
     assert not PYTHON.search(fix)
     assert kind.exit_code in (1, 2, 3, 4, 5, 124)

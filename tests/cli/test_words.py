@@ -14,7 +14,7 @@ import pytest
 from cli.conftest import Start
 from holdfast import cli, errors
 from holdfast.cli import INTERRUPTED
-from holdfast.cli.output import typed
+from holdfast.cli.output import in_command_line_terms
 from holdfast.cli.parsing import REST, Argument
 from holdfast.config import SETTINGS
 from support.world import World
@@ -56,7 +56,7 @@ def test_no_error_that_the_command_line_can_show_has_a_keyword_of_python() -> No
     wrong = []
     for where, text in texts:
         # As the fix of one error, and as its message where no value is to be given.
-        shown = typed(errors.BadArgument("x", "why", text), ())[1]
+        shown = in_command_line_terms(errors.BadArgument("x", "why", text), ())[1]
         if PYTHON.search(shown):
             wrong.append((where, shown))
     assert wrong == []
@@ -65,7 +65,7 @@ def test_no_error_that_the_command_line_can_show_has_a_keyword_of_python() -> No
 @pytest.mark.covers("habits:5")
 @pytest.mark.parametrize("error", ONE_OF_EACH, ids=lambda error: error.code)
 def test_no_class_of_errors_has_a_keyword_of_python(error: errors.HoldfastError) -> None:
-    assert not PYTHON.search(" ".join(typed(error, ())))
+    assert not PYTHON.search(" ".join(in_command_line_terms(error, ())))
 
 
 # Values that most options refuse. Those that take any text accept them.

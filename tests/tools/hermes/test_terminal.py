@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast.tools.hermes.foreground import is_server
 from holdfast.tools.hermes.process import meaning
-from holdfast.tools.hermes.toolset import is_server
 from support import processes
 from support.faults import sweep_up
 from support.hermes import drained, over, printed, process, start

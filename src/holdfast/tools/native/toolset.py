@@ -124,30 +124,30 @@ class Native(Toolset):
         core = self.hf._core
         if ready is not None:
             options["ready"] = _probe(ready)
-            seen = await start(core, command, options)
-            session = AsyncSession(core, seen.snapshot())
+            started = await start(core, command, options)
+            session = AsyncSession(core, started.snapshot())
             # One that existed may have been started without `ready`.
-            if not seen.existed or session.metadata.get("ready"):
+            if not started.existed or session.metadata.get("ready"):
                 await self.with_progress([session], session.wait(ready=True, timeout=wait_s))
         else:
             # A short command is waited for on the connection that started it. If it ends in time, its runner knows that
             # this call has the end, and queues nothing.
-            seen = await run(core, command, min(wait_s, _FIRST_WAIT_S), options)
-            session = AsyncSession(core, seen.snapshot())
+            started = await run(core, command, min(wait_s, _FIRST_WAIT_S), options)
+            session = AsyncSession(core, started.snapshot())
             if session.exit is None and wait_s > _FIRST_WAIT_S:
                 await self.with_progress([session], session.wait(timeout=wait_s - _FIRST_WAIT_S))
         replaced = [each.id for each in former if (await each.refresh()).exit is not None]
         for each in former:
             await self._mark_reported(each)
         said = f"replaces {', '.join(replaced)}" if replaced else ""
-        said = "was already running" if seen.existed else said
-        if seen.existed and ready is not None and session.exit is None and not session.metadata.get("ready"):
+        said = "was already running" if started.existed else said
+        if started.existed and ready is not None and session.exit is None and not session.metadata.get("ready"):
             # Its runner does not check readiness. Only an open port can be found out afterwards.
             what, _, port = ready.partition(":")
             retry = call("wait", ids=ref(session), until="port", pattern=port) if what == "port" else ""
             unknown = "started without ready, so it is unknown whether it is ready"
             return await self._answer(session, said, unknown, next_call=retry)
-        return await self._answer(session, said, suggest_next=True, nothing_queued=seen.nothing_queued)
+        return await self._answer(session, said, suggest_next=True, nothing_queued=started.nothing_queued)
 
     async def _holders(self, name: str | None, key: str | None) -> list[AsyncSession]:
         live = await self.listed()
