@@ -19,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 def block(page: str, language: str, word: str, serving: Serving) -> str:
     """The block of a guide with this word, for the address and the token of this server."""
     text = (REPOSITORY / "docs" / "guides" / page).read_text(encoding="utf-8")
-    blocks = re.findall(rf"^```{language} no-run\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    blocks: list[str] = re.findall(rf"^```{language} no-run\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
     found = [each for each in blocks if word in each]
     assert len(found) == 1, f"{page}: {language}: {word}"
     token = str(serving.world.home / "server" / "token")

@@ -135,7 +135,7 @@ def vim() -> Recording:
 def state_of(grid: Grid) -> tuple[object, ...]:
     """All of a grid: cells of both screens, history, cursors, modes, and what is not finished; the same for equal
     grids."""
-    emulator, dialect = grid._emulator, grid._dialect
+    emulator, dialect = grid._emulator, grid._avt_input
     parts, _ = emulator.take_apart()
     fresh = dialect.fresh()
     screens = dialect.renumbered(emulator._vt.dump(), fresh)

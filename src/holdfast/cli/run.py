@@ -301,7 +301,7 @@ class _Run:
             return
         fd = 1 if is_terminal(1) else 2
         try:
-            write(fd, self._undo.take(columns(fd) or 80))
+            write(fd, self._undo.undo_all(columns(fd) or 80))
         except OSError:
             pass  # the terminal was closed
 
