@@ -8,7 +8,7 @@ import random
 import signal
 import threading
 from base64 import b64decode
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -91,6 +91,74 @@ def test_only_what_was_asked_for_and_may_be_seen_comes(world: World, serving: Se
         assert ended["owner"] == "agent-7"
         assert serving.call("DELETE", f"/v1/tokens/{minted['id']}").status == 204
         assert "agent-8" not in {data.get("owner") for _, _, data in narrowed}
+
+
+def since(serving: Serving, world: World, last: str, token: str | None = None) -> list[tuple[str, Any]]:
+    """The events of a reader that resumes there, up to those of a session that is started now."""
+    found: list[tuple[str, Any]] = []
+    with EventReader(serving, last=last, token=token) as reader:
+        events = iter(reader)
+        assert next(events)[0] == "hello"
+        now = world.open().run("true", owner="agent-7", notify="never", wait=10).id
+        for name, _, data in events:
+            if data.get("id") == now:
+                break
+            found.append((name, data))
+    return found
+
+
+@also_through_a_node
+def test_a_resumed_reader_gets_each_change_after_its_signal_and_just_before_it(world: World, serving: Serving) -> None:
+    hf = world.open()
+    before = hf.run("true", wait=10)
+    with EventReader(serving) as reader, EventReader(serving) as other:
+        for each in (reader, other):
+            each.until("hello")
+        for _ in range(50):
+            session = hf.run("seq 1000", notify="exit", wait=10)
+            last, at = next((id, data["at"]) for name, id, data in reader if name == "signal")
+            other.until("session", change="ended", id=session.id)
+            # A millisecond later, and most often sent earlier.
+            if at > (session.ended_at or ""):
+                break
+        assert last is not None
+        assert [data["change"] for _, data in since(serving, world, last) if data.get("id") == session.id] == ["ended"]
+        before.update(owner="agent-8")
+        other.until("session", owner="agent-8")
+        (changed,) = [data for _, data in since(serving, world, last) if data["id"] == before.id]
+        assert changed["owner"] == "agent-8"
+        before.remove()
+        other.until("session", change="removed")
+        assert ("session", {"id": before.id, "change": "removed"}) in since(serving, world, last)
+
+
+def test_a_resumed_reader_with_a_narrowed_token_lists_again_after_a_removal(world: World, serving: Serving) -> None:
+    hf = world.open()
+    minted = serving.call("POST", "/v1/tokens", {"scope": "observe", "owner": "agent-7"}).json
+    session = hf.run("true", owner="agent-7", wait=10)
+    # The newest signal is of a session that stays.
+    hf.run("true", notify="exit", wait=10)
+    assert len(recorded(serving)) == 1
+    with EventReader(serving) as reader:
+        hello = reader.until("hello")
+    last = f"{hello['generation']}:{hello['pos']}"
+    assert "reset" not in [name for name, _ in since(serving, world, last, minted["token"])]
+    session.remove()
+    found = since(serving, world, last, minted["token"])
+    assert [data for name, data in found if name == "reset"] == [{"reason": "too_old"}]
+
+
+@also_through_a_node
+def test_a_session_that_no_longer_fits_is_removed_for_its_reader(world: World, serving: Serving) -> None:
+    session = world.open().start("exec sleep 600", owner="agent-7")
+    with EventReader(serving, "/v1/events?owner=agent-7") as reader:
+        reader.until("hello")
+        session.update(owner="agent-8")
+        gone = reader.until("session", change="removed")
+        assert (gone["id"], gone["owner"]) == (session.id, "agent-7")
+        session.update(owner="agent-7")
+        assert reader.until("session", change="created")["id"] == session.id
+    session.stop(grace=0)
 
 
 @pytest.mark.parametrize("pos", ["-1", "1e3", "", "9999999999999999", "99999999999999999999"])

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..core import processes
-from ..core.clock import epoch
+from ..core.clock import epoch, rfc3339
 from ..errors import HoldfastError, NotFound, Removed
 from ..home import is_id
 from ..model import FINAL_STATES
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from starlette.types import Scope
 
+    from ..model import Snapshot
     from ..nodes.following import Followed
     from ..nodes.rows import FarShot
     from ..nodes.serving import Nodes
@@ -45,6 +47,8 @@ _RETRY_MS = 2000
 _COMMENT_S = 15.0
 # A session is shown at most four times a second.
 _PAUSE_S = 0.25
+# The event of a session may be this much later than the signal of the same change.
+_LATE_S = 10.0
 # A reader that is further behind has to list again.
 _BEHIND = 1000
 # A position after all others: for an id that this server did not issue.
@@ -209,7 +213,7 @@ class Events:
             elif oldest is not None and pos < oldest - 1:
                 yield self._reset("too_old", generation, at)
             else:
-                async for text in self._changed_since(reader, await listing.time_of(pos)):
+                async for text in self._changed_since(reader, generation, pos, await listing.time_of(pos)):
                     yield text
                 async for text in self._signals(reader, listing, generation, pos, at):
                     yield text
@@ -253,20 +257,35 @@ class Events:
             if events:
                 yield "".join(events)
 
-    async def _changed_since(self, reader: _Reader, since: str | None) -> AsyncIterator[str]:
-        """One event for each session that may have changed since then."""
+    async def _changed_since(
+        self, reader: _Reader, generation: str | None, pos: int, at: str | None
+    ) -> AsyncIterator[str]:
+        """One event for each session that may have changed since the signal at this position."""
         if "session" not in reader.wanted.types:
             return
+        since_s = max(0.0, (_seconds(at or "") or 0.0) - _LATE_S)
         for shot in await self._hf.sessions(all=True):
-            is_new = since is None or shot.state not in FINAL_STATES or (shot.ended_at or "") >= since
-            if is_new and reader.wanted.fits(shot.id, shot.owner, shot.labels):
+            if reader.wanted.fits(shot.id, shot.owner, shot.labels) and self._may_be_new(shot, since_s):
                 change = "ended" if shot.state in FINAL_STATES else "updated"
                 reader.put(change, record(shot))
-        for id in self._core.index.removed_since(since or ""):
-            if not reader.wanted.caller.is_narrowed:
-                reader.put("removed", {"id": id})
+        removed = self._core.index.removed_since(rfc3339(int(since_s * 1e9)))
+        if removed and reader.wanted.caller.is_narrowed:
+            # Whether the reader may know of them is recorded nowhere.
+            yield self._reset("too_old", generation, pos)
+            removed = []
+        for id in removed:
+            reader.put("removed", {"id": id})
         for shown in reader.take():
             yield _event("session", shown)
+
+    def _may_be_new(self, shot: Snapshot, since_s: float) -> bool:
+        """Each change of a finished session replaces a file in its directory."""
+        if shot.state not in FINAL_STATES:
+            return True
+        try:
+            return os.stat(self._core.home.session(shot.id)).st_mtime >= since_s
+        except FileNotFoundError:
+            return False
 
     def _labels(self, signal: Signal) -> Mapping[str, str]:
         known = self._known.get(signal.session or "")
@@ -402,7 +421,7 @@ class Events:
             before = self._known.get(id)
             if self._note(shown, is_over=is_over):
                 change = "created" if before is None else "ended" if is_over and not before.is_over else "updated"
-                self._send(change, shown)
+                self._send(change, shown, before)
                 if before is None and is_over:
                     self._send("ended", shown)
             await asyncio.sleep(_PAUSE_S)
@@ -417,10 +436,15 @@ class Events:
         self._known[shown["id"]] = now
         return is_new
 
-    def _send(self, change: str, shown: dict[str, Any]) -> None:
+    def _send(self, change: str, shown: dict[str, Any], before: _Shown | None = None) -> None:
+        """For a reader the session is removed once it no longer fits, and created once it does."""
         for reader in self._readers:
-            if reader.wanted.fits(shown["id"], shown["owner"], shown["labels"]):
-                reader.put(change, shown)
+            fits = reader.wanted.fits
+            fitted = before is not None and fits(shown["id"], before.owner, before.labels)
+            if fits(shown["id"], shown["owner"], shown["labels"]):
+                reader.put(change if fitted or before is None else "created", shown)
+            elif fitted and before is not None:
+                reader.put("removed", {"id": shown["id"], "owner": before.owner, "labels": before.labels})
 
 
 def _event(name: str, data: dict[str, Any], id: str | None = None) -> str:
