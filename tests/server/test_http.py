@@ -348,11 +348,13 @@ def test_one_idempotency_key_is_one_session(serving: Serving) -> None:
 @pytest.mark.covers("server:16")
 @also_through_a_node
 def test_pages_neither_miss_nor_repeat_sessions_that_existed_throughout(serving: Serving) -> None:
-    kept = [started(serving, "true")["id"] for _ in range(6)]
+    kept = [started(serving, "true")["id"] for _ in range(4)]
     for sort in ("created", "ended", "activity", "name"):
         gone = [started(serving, "true")["id"] for _ in range(3)]
         for id in (*kept, *gone):
             ended(serving, id)
+        running = [started(serving, "exec cat", stdin="open")["id"] for _ in range(4)]
+        kept += running
         seen: list[str] = []
         after = ""
         while True:
@@ -364,10 +366,35 @@ def test_pages_neither_miss_nor_repeat_sessions_that_existed_throughout(serving:
             started(serving, "true")
             if gone:
                 assert serving.call("DELETE", f"/v1/sessions/{gone.pop()}").status == 204
+            if moved := next((id for id in running if id not in seen), None):
+                # What was not listed yet moves to the front: by its output, and by its end.
+                running.remove(moved)
+                typed = {"write": "x", "wait_for": {"output": True, "timeout": 10}}
+                assert serving.call("POST", f"/v1/sessions/{moved}/input", typed).status == 200
+                if sort != "activity":
+                    serving.call("POST", f"/v1/sessions/{moved}/stop", {"grace": 0})
         assert not gone
         assert len(seen) == len(set(seen))
         assert set(kept) <= set(seen)
+        for id in kept:
+            serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
     assert serving.call("GET", "/v1/sessions?after=nonsense").slug == "bad-cursor"
+
+
+def test_by_activity_what_prints_again_after_it_was_listed_comes_once_more_and_nothing_is_missed(
+    serving: Serving,
+) -> None:
+    ids = [started(serving, "exec cat", stdin="open")["id"] for _ in range(4)]
+    page = serving.call("GET", "/v1/sessions?limit=2&sort=activity").json
+    shown = [each["id"] for each in page["items"]]
+    assert shown == ids[:1:-1]
+    for id in shown[:1]:
+        waits = {"output": True, "timeout": 10}
+        serving.call("POST", f"/v1/sessions/{id}/input", {"write": "x", "wait_for": waits})
+    rest = serving.call("GET", f"/v1/sessions?sort=activity&after={page['next']}").json["items"]
+    assert [each["id"] for each in rest] == [*ids[1::-1], shown[0]]
+    for id in ids:
+        serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
 
 
 @pytest.mark.covers("server:17")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from starlette.responses import Response
 
 from ...core import jsontext, wire
+from ...core.clock import now_text
 from ...core.processes import same as same_process
 from ...errors import BadArgument, BadCursor, BadRequest, KeyReused
 from ...model import LIVE_STATES, STATES, STATUSES, seconds
@@ -45,6 +46,8 @@ _SORTS: dict[str, Callable[[Snapshot], tuple[str, str]]] = {
     "activity": lambda shot: (shot.last_output_at or shot.started_at or "", shot.id),
     "name": lambda shot: (shot.name or "", shot.id),
 }
+# In these orders a running session moves to the front.
+_MOVING = ("ended", "activity")
 
 
 @endpoint(
@@ -85,15 +88,23 @@ async def sessions(ask: Ask) -> dict[str, Any]:
         there, silent = await sessions_of(ask.nodes, ask.caller, query["nodes"], fits(**asked))
         shots += [shot for shot in there if _fits(shot, query)]
     sort = query.get("sort", "created")
-    key, is_newest_first = _SORTS[sort], sort != "name"
+    by, is_newest_first = _SORTS[sort], sort != "name"
+    began, last = _position(query["after"], sort) if "after" in query else (None, None)
+    if began is None:
+        began = max([now_text(), *(by(shot)[0] for shot in shots)]) if sort in _MOVING else ""
+
+    def key(shot: Snapshot) -> tuple[str, str]:
+        """The place in the list. What has moved since the first page comes last, so that it is not missed."""
+        at, id = by(shot)
+        return "" if began and at > began else at, id
+
     shots.sort(key=key, reverse=is_newest_first)
     count = len(shots)
-    if "after" in query:
-        last = _position(query["after"], sort)
+    if last is not None:
         shots = [shot for shot in shots if (key(shot) < last if is_newest_first else key(shot) > last)]
     limit = query.get("limit", 50)
     items, rest = shots[:limit], shots[limit:]
-    following = wire.as_text(jsontext.write([sort, *key(items[-1])]).encode()) if rest else None
+    following = wire.as_text(jsontext.write([sort, began, *key(items[-1])]).encode()) if rest else None
     if silent:
         from ...nodes.routes import unreachable
 
@@ -133,11 +144,12 @@ def _fits(shot: Snapshot, query: dict[str, Any]) -> bool:
     )
 
 
-def _position(after: str, sort: str) -> tuple[str, str]:
+def _position(after: str, sort: str) -> tuple[str, tuple[str, str]]:
+    """The time of the first page, and the place of the last session of the page before."""
     try:
-        by, at, id = jsontext.read(wire.from_text(after) or b"")
-        if by == sort and isinstance(at, str) and isinstance(id, str):
-            return at, id
+        by, began, at, id = jsontext.read(wire.from_text(after) or b"")
+        if by == sort and isinstance(began, str) and isinstance(at, str) and isinstance(id, str):
+            return began, (at, id)
     except (ValueError, TypeError):
         pass
     raise BadCursor(after)
