@@ -19,6 +19,7 @@ from websockets.sync.client import connect
 from holdfast.config.settings import Settings
 from holdfast.model import SESSION_KEYS
 from holdfast.server.endpoints import openapi
+from holdfast.server.routes.sessions import _CLEAN_NAMES
 from support import processes
 from support.own_time import QuietTime
 from support.scale import scaled
@@ -32,6 +33,7 @@ from support.serving import (
     filled,
     started,
 )
+from support.through_nodes import ThroughNode
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -323,26 +325,35 @@ def test_a_log_is_searched_newest_first_and_page_by_page(serving: Serving) -> No
 
 @pytest.mark.covers("server:14")
 @also_through_a_node
-def test_one_idempotency_key_is_one_session(serving: Serving) -> None:
-    body = {"command": "true", "name": None}
+def test_one_idempotency_key_is_one_session(serving: Serving, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = {"command": "true", "name": None, "env": {"GIVEN": "secret-7"}}
 
-    def ask(_: int) -> Answer:
-        return serving.call("POST", "/v1/sessions", body, **{"Idempotency-Key": "k1"})
+    def ask(_: int, **more: object) -> Answer:
+        return serving.call("POST", "/v1/sessions", {**body, **more}, **{"Idempotency-Key": "k1"})
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(ask, range(8)))
     assert {answer.status for answer in answers} == {201}
     (id,) = {answer.json["id"] for answer in answers}
     ended(serving, id)
-    # Also after its end, and after the end of the server.
-    serving.leave()
-    serving.start()
+    # Also after its end, and from a server that was started elsewhere, with other variables and settings.
+    own = serving.direct if isinstance(serving, ThroughNode) else serving
+    own.leave()
+    monkeypatch.chdir(tmp_path)
+    for name, value in {"LOGNAME": "other", "TZ": "UTC", "HOLDFAST_START_GRACE": "7", "HOLDFAST_TEST": "1"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("LANG", raising=False)
+    own.start()
+    until(lambda: serving.call("GET", "/v1/info").status == 200)
     assert ask(0).json["id"] == id
-    other = serving.call(
-        "POST", "/v1/sessions", {"command": "true", "description": "another"}, **{"Idempotency-Key": "k1"}
-    )
-    assert (other.status, other.slug) == (409, "key-reused")
+    for other in ({"description": "another"}, {"env": {"GIVEN": "secret-8"}}, {"cwd": "/"}, {"timeout": 60}):
+        refused = ask(0, **other)
+        assert (refused.status, refused.slug, refused.json["holder"]) == (409, "key-reused", id), other
     assert len(serving.call("GET", "/v1/sessions").json["items"]) == 1
+    # A restart is another attempt of the same request.
+    again = own.world.open().get(id).restart(env=dict.fromkeys(("GIVEN", *_CLEAN_NAMES)), grace=0)
+    assert ask(0).json["id"] == again.id
+    again.wait(timeout=30)
 
 
 @pytest.mark.covers("server:16")

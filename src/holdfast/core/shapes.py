@@ -249,6 +249,7 @@ SPEC = Shape(
         "limits": OBJECT,
         "pass_fds": LIST,
         "key": TEXT,
+        "request": TEXT,
         "log_cap": COUNT,
         "segment_bytes": COUNT,
         "free_floor": COUNT,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hmac
+import json
 import secrets
 import time
 from typing import TYPE_CHECKING
@@ -36,7 +38,7 @@ from .metrics import Metrics
 from .observers import Feeds
 from .responses import NoSuchAddress, ScopeMissing, TicketSpent, reached
 from .searching import Searches
-from .tokens import Tokens, home_token
+from .tokens import Tokens, digest, home_token
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -148,6 +150,7 @@ class App:
         self.leaving = leaving
         self.tickets = Tickets(clock, hf.config.server_tickets)
         self.tokens = Tokens(home_token(token), directory, most=hf.config.server_tokens)
+        self._key = digest(token)
         self.patience = Patience(clock, sleep)
         self.audit, self.metrics = Audit(directory), Metrics()
         self.events = Events(hf, self.instance, self.metrics, self.tokens, leaving)
@@ -238,6 +241,10 @@ class App:
             except NotFound:
                 return NameTaken(error.name, None) if isinstance(error, NameTaken) else KeyReused(error.key, None)
         return error
+
+    def digest_of(self, sent: dict[str, Any]) -> str:
+        """The digest of a body. It is keyed, so that it does not betray a variable with few possible values."""
+        return hmac.new(self._key, json.dumps(sent, sort_keys=True).encode(), "sha256").hexdigest()
 
     def spawn(self, work: Awaitable[T]) -> asyncio.Task[T]:
         task: asyncio.Task[T] = asyncio.ensure_future(work)

@@ -30,7 +30,7 @@ from .observe import Files, Observed, read_end, read_files, unverifiable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
     from typing import Any, Literal
 
     from ..model.options import StartOptions
@@ -51,8 +51,9 @@ _OUTLIVE_CALL_S = 0.2
 _START_AND_END = 2
 
 
-async def start(core: Core, command: Command, options: StartOptions, *, once: bool = False) -> Observed:
-    """Start a session in the background. `once`: the key stays taken after the session has ended."""
+async def start(core: Core, command: Command, options: StartOptions, *, once: str | None = None) -> Observed:
+    """Start a session in the background. `once` is a digest of the request: the key belongs to that request, also after
+    the session has ended."""
     if options.get("lifetime") == "call":
         raise BadArgument("lifetime", "`call` works only with run(): start() returns at once", "use run(), or `owner`")
     seen, connection = await start_connected(core, command, options, once=once)
@@ -215,10 +216,10 @@ async def start_connected(
     restarted_from: str | None = None,
     then: dict[str, Any] | None = None,
     backpressure: bool = False,
-    once: bool = False,
+    once: str | None = None,
 ) -> tuple[Observed, Connection | None]:
     """A running session, and the connection that started it, on which `then` was already asked. Without a connection
-    the live holder of the key is returned instead of a second session. With `backpressure` the command waits,
+    the holder of the key is returned instead of a second session. With `backpressure` the command waits,
     while that connection is open, before the log's cap would cut what `has_read` has not reported."""
     from .start_request import build
 
@@ -226,10 +227,10 @@ async def start_connected(
     try:
         try:
             request = build(command, options, config=core.config, author=core.author, environ=os.environ)
-            request.spec["restarted_from"] = restarted_from
+            request.spec |= {"restarted_from": restarted_from, **({} if once is None else {"request": once})}
             for kind in ("key", "name"):
                 if request.spec[kind] is not None:
-                    existing = await _claim(core, Claim(core.home, kind, request.spec[kind]), request, held, once)
+                    existing = await _claim(core, Claim(core.home, kind, request.spec[kind]), request, held)
                     if existing is not None:
                         existing.existed = True
                         return existing, None
@@ -243,9 +244,7 @@ async def start_connected(
             claimed.close()
 
 
-async def _claim(
-    core: Core, claim: Claim, request: StartRequest, held: list[Held], once: bool = False
-) -> Observed | None:
+async def _claim(core: Core, claim: Claim, request: StartRequest, held: list[Held]) -> Observed | None:
     """Hold the name or key, or return its holder. With `replace` the former holder is stopped first, unless a later
     replacement already waits. One owner does not replace the session of another."""
     replace = request.replace and (claim.kind == "key" or request.spec["key"] is None)
@@ -255,37 +254,33 @@ async def _claim(
     if replace and not claim.newest(ticket):
         raise Superseded(claim.text)
     holder = live_holder(core.home, mine.holder)
-    if holder is None and once and claim.kind == "key":
+    spec = request.spec
+    if holder is None and "request" in spec and spec["restarted_from"] is None and claim.kind == "key":
         holder = kept_holder(core.home, mine.holder)
     if holder is not None and claim.kind == "name" and name_of(core.home, holder.files.id) != claim.text:
         holder = None  # it was renamed meanwhile
     if holder is not None:
-        if replace and request.spec["owner"] in (None, holder.files.current().get("owner")):
+        if replace and spec["owner"] in (None, holder.files.current().get("owner")):
             from .act import stop_or_fail
 
-            await stop_or_fail(core, holder.files.id, grace=None, by=request.spec["owner"])
+            await stop_or_fail(core, holder.files.id, grace=None, by=spec["owner"])
         elif claim.kind == "name":
             raise NameTaken(claim.text, holder.files.id)
-        elif _same_request(holder.files.spec, request.spec, whole=once):
+        elif _same_request(holder.files.spec, spec):
             return holder
         else:
             raise KeyReused(claim.text, holder.files.id)
-    mine.set(request.spec["id"])
+    mine.set(spec["id"])
     return None
 
 
-# What differs between two specs of one request.
-_OF_EACH_START = ("id", "author", "created_at", "restarted_from", "endpoint", "notes")
-
-
-def _same_request(one: dict[str, Any], other: dict[str, Any], *, whole: bool = False) -> bool:
-    """Does the new spec `other` ask for the same command as `one`; with `whole`, for the same in every respect?"""
+def _same_request(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether the new spec `other` comes from the same request as `one`, or is for the same command."""
+    if "request" in other:
+        return bool(one.get("request") == other["request"])
     # In another place `cwd` is the resolved directory.
     given = {**one, "cwd": one.get("cwd_given", one.get("cwd")), "place": one.get("place") or LOCAL}
-    parts: Iterable[str] = ("command", "shell", "cwd", "owner", "place")
-    if whole:
-        parts = other.keys() - set(_OF_EACH_START)
-    return all(given.get(part) == other.get(part) for part in parts)
+    return all(given.get(part) == other.get(part) for part in ("command", "shell", "cwd", "owner", "place"))
 
 
 async def _send_start(
@@ -402,7 +397,8 @@ async def restart(
         # A finished session needs no proof: its pid belongs to another process, or is from before the reboot.
         if (await core.observe(id)).state not in FINAL_STATES:
             raise
-    seen, connection = await start_connected(core, files.spec["command"], options, restarted_from=id)
+    once = files.spec.get("request")
+    seen, connection = await start_connected(core, files.spec["command"], options, restarted_from=id, once=once)
     if connection is not None:
         connection.close()
     return seen

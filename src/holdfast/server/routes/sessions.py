@@ -174,9 +174,11 @@ def _position(after: str, sort: str) -> tuple[str, tuple[str, str]]:
     audit="start",
 )
 async def start(ask: Ask) -> Response:
-    options = dict(ask.body)
+    options = ask.caller.narrowed(ask.body)
     if "command" not in options:
         raise BadArgument("command", "is missing", "give text for the shell, or a list of words")
+    key = ask.request.headers.get("idempotency-key")
+    once = None if key is None else ask.app.digest_of(options)
     command = options.pop("command")
     base = options.pop("env_base", "clean")
     if base not in ("clean", "server"):
@@ -191,13 +193,11 @@ async def start(ask: Ask) -> Response:
         if given is None or isinstance(given, dict):
             kept = {name: os.environ[name] for name in _CLEAN_NAMES if name in os.environ}
             options["env"] = {**kept, **(given or {})}
-    key = ask.request.headers.get("idempotency-key")
     if key is not None:
         options["key"] = key
-    options = ask.caller.narrowed(options)
     ask.app.count_start(ask.caller)
     core = ask.hf._core
-    seen = await run.start(core, command, options, once=key is not None)  # type: ignore[arg-type]
+    seen = await run.start(core, command, options, once=once)  # type: ignore[arg-type]
     session = AsyncSession(core, seen.snapshot())
     if not ask.caller.sees(session.id, session.owner, session.labels):
         # It was started with this key, and has another owner or other labels by now.
