@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -78,6 +79,33 @@ def test_a_ticket_works_once_and_for_nothing_else(world: World, session: Session
     asyncio.run(main())
 
 
+def test_a_ticket_for_something_else_is_held_back_counted_and_recorded(world: World, session: Session) -> None:
+    other = world.open().run("true", tty=True, wait=30)
+
+    async def main() -> None:
+        async with serving_inside() as inside:
+
+            async def shown(id: str, role: str, more: str = "") -> int:
+                ticket = (await inside.ticket(session.id, role)).json["ticket"]
+                return (await inside.upgrade(f"/v1/sessions/{id}/attach?ticket={ticket}{more}", of(inside))).status
+
+            assert await shown(session.id, "control") == 101
+            assert inside.slept == []
+            assert await shown(other.id, "control") == 401
+            assert await shown("nobody", "observe") == 401
+            assert await shown(session.id, "observe", "&role=control") == 401
+            assert inside.slept == [0.25, 0.5, 1.0]
+            metrics = (await inside.ask("/metrics")).body.decode()
+            for series in ('tickets_total{result="used"} 1', 'tickets_total{result="refused"} 3'):
+                assert f"holdfast_{series}" in metrics
+            assert 'holdfast_auth_failures_total{reason="wrong_ticket"} 3' in metrics
+
+    asyncio.run(main())
+    lines = (world.home / "server" / "audit.jsonl").read_text().splitlines()
+    refused = [entry for entry in map(json.loads, lines) if entry["action"] == "refused"]
+    assert [(entry["reason"], entry["peer"]) for entry in refused] == [("wrong_ticket", "127.0.0.1")] * 3
+
+
 def test_a_ticket_is_for_the_page_that_asked_and_for_no_other_instance(world: World, session: Session) -> None:
     async def main() -> None:
         async with serving_inside() as inside, serving_inside() as second:
@@ -139,25 +167,25 @@ def test_a_ticket_says_what_it_is_for_and_until_when(serving: Serving, session: 
 
 
 def test_what_is_no_request_for_a_ticket_is_refused_by_name(serving: Serving, session: Session) -> None:
-    json = {"Content-Type": "application/json"}
+    typed = {"Content-Type": "application/json"}
     target = f"/v1/sessions/{session.id}/tickets"
     for where, headers, body, expected in (
         (target, {}, b'{"role": "observe"}', (415, "wrong-media-type")),
-        (target, json, b"", (400, "bad-request")),
-        (target, json, b"[]", (400, "bad-request")),
-        (target, json, b"{", (400, "bad-request")),
-        (target, json, b"[" * 100_000, (400, "bad-request")),
-        (target, json, b'{"role": "\xff"}', (400, "bad-request")),
-        (target, json, b"{}", (400, "bad-argument")),
-        (target, json, b'{"role": "manage"}', (400, "bad-argument")),
-        (target, json, b'{"role": "observe", "ttl": 9}', (400, "bad-argument")),
-        ("/v1/sessions/nobody/tickets", json, b'{"role": "observe"}', (404, "not-found")),
-        ("/v1/sessions/last/tickets", json, b'{"role": "observe"}', (404, "not-found")),
-        (f"/v1/sessions/{session.runner_pid or 1}/tickets", json, b'{"role": "observe"}', (404, "not-found")),
+        (target, typed, b"", (400, "bad-request")),
+        (target, typed, b"[]", (400, "bad-request")),
+        (target, typed, b"{", (400, "bad-request")),
+        (target, typed, b"[" * 100_000, (400, "bad-request")),
+        (target, typed, b'{"role": "\xff"}', (400, "bad-request")),
+        (target, typed, b"{}", (400, "bad-argument")),
+        (target, typed, b'{"role": "manage"}', (400, "bad-argument")),
+        (target, typed, b'{"role": "observe", "ttl": 9}', (400, "bad-argument")),
+        ("/v1/sessions/nobody/tickets", typed, b'{"role": "observe"}', (404, "not-found")),
+        ("/v1/sessions/last/tickets", typed, b'{"role": "observe"}', (404, "not-found")),
+        (f"/v1/sessions/{session.runner_pid or 1}/tickets", typed, b'{"role": "observe"}', (404, "not-found")),
     ):
         answer = serving.ask(where, {**serving.bearer, **headers}, method="POST", body=body)
         assert (answer.status, answer.slug) == expected, body[:40]
-    answer = serving.ask(target, {**serving.bearer, **json}, method="POST", body=b'{"role": "observe", "ttl": 9}')
+    answer = serving.ask(target, {**serving.bearer, **typed}, method="POST", body=b'{"role": "observe", "ttl": 9}')
     assert "ttl" in answer.json["detail"]
 
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from .app import App
     from .listen import Names, Proxies
+    from .metrics import Metrics
     from .tokens import Caller
 
     Check = Callable[[Scope, Receive, "_WayOut"], Awaitable[bool]]
@@ -69,8 +70,8 @@ _ONCE = ("origin", "authorization", "sec-fetch-site")
 _FOR = re.compile(r"\s*for=", re.IGNORECASE)
 # All others are counted as OTHER, because clients choose the text.
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
-# Refusals that are recorded in the audit file, besides those of credentials.
-_REFUSALS = (BadOrigin, ScopeMissing, WrongHost)
+# Refusals that are recorded in the audit file.
+_REFUSALS = (BadOrigin, ScopeMissing, WrongHost, TicketSpent, Unauthenticated)
 _log = logging.getLogger(__name__)
 ACCESS_LOG = "holdfast.server.access"
 _access = logging.getLogger(ACCESS_LOG)
@@ -98,7 +99,7 @@ class Gate:
 
     async def _let_in(self, scope: Scope, receive: Receive, send: Send, passes: Check) -> None:
         scope.setdefault("state", {})["request_id"] = secrets.token_hex(8)
-        way_out = _WayOut(scope, send, self._tls)
+        way_out = _WayOut(scope, send, self._tls, self._app.metrics)
         began = time.monotonic()
         try:
             if await passes(scope, receive, way_out):
@@ -107,8 +108,11 @@ class Gate:
             pass
         except HoldfastError as error:
             if isinstance(error, _REFUSALS):
-                self._refused(scope, error.code.replace("-", "_"))
-            await way_out.give_up(error, receive)
+                self._refused(scope, error.reason)
+            if await self._may_answer(scope, error):
+                await way_out.give_up(error, receive)
+            else:
+                await hang_up(scope, receive)
         except HTTPException as error:
             allowed = (error.headers or {}).get("Allow")
             refusal = NoSuchAddress() if allowed is None else WrongMethod(scope["method"], allowed)
@@ -160,18 +164,10 @@ class Gate:
         ticket = _ticket_of(scope)
         authorization = headers.get("authorization")
         if ticket is None and authorization is None:
-            self._refused(scope, "no_token")
-            raise Unauthenticated("the request has no token")
-        wrong = TicketSpent() if ticket is not None else Unauthenticated("the token is not known here")
+            raise Unauthenticated("the request has no token", reason="no_token")
         caller, state["ticket"] = self._caller(ticket, authorization, origin)
-        if ticket is not None:
-            self._app.metrics.add("tickets_total", "refused" if caller is None else "used")
         if caller is None:
-            self._refused(scope, "wrong_ticket" if ticket is not None else "wrong_token")
-            if await self._app.patience.hold_back(peer_of(scope)):
-                raise wrong
-            await hang_up(scope, receive)
-            return False
+            raise TicketSpent if ticket is not None else Unauthenticated("the token is not known here")
         if scope["type"] == "websocket" and ticket is None and origin is not None:
             raise BadOrigin("a page attaches with a ticket")
         state["caller"] = caller
@@ -188,6 +184,14 @@ class Gate:
         if self._app.leaving.is_set() and scope["path"] != "/healthz":
             raise ShuttingDown
         return True
+
+    async def _may_answer(self, scope: Scope, error: HoldfastError) -> bool:
+        """Wait before wrong credentials are refused. False at once if too many wait already."""
+        if isinstance(error, TicketSpent):
+            self._app.metrics.add("tickets_total", "refused")
+        elif not isinstance(error, Unauthenticated) or error.reason == "no_token":
+            return True
+        return await self._app.patience.hold_back(peer_of(scope))
 
     def _is_public(self, scope: Scope) -> bool:
         return _is_read(scope, self._public)
@@ -249,10 +253,11 @@ class Gate:
 class _WayOut:
     """Adds headers to what is sent, and knows whether an answer can still be given."""
 
-    def __init__(self, scope: Scope, send: Send, tls: bool) -> None:
+    def __init__(self, scope: Scope, send: Send, tls: bool, metrics: Metrics) -> None:
         self._scope = scope
         self._send = send
         self._tls = tls
+        self._metrics = metrics
         self._added: dict[str, str] = {}
         self._is_started = False
         self.status = 0
@@ -270,6 +275,8 @@ class _WayOut:
         if kind in ("http.response.start", "websocket.http.response.start", "websocket.accept"):
             self._is_started = True
             self.status = message.get("status", 101)
+            if self.status == 101 and self._scope["state"].get("ticket") is not None:
+                self._metrics.add("tickets_total", "used")
             dressed = MutableHeaders(raw=list(message.get("headers", ())))
             for name, value in {**standard.headers_of_every_answer(tls=self._tls), **self._added}.items():
                 dressed.setdefault(name, value)

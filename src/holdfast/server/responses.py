@@ -48,31 +48,35 @@ class NoSuch(NotFound):
         self.fix = fix
 
 
+# `reason` names a refusal in the audit file and the metrics.
+
+
 class Unauthenticated(HoldfastError):
     code, http_status = "unauthenticated", 401
     fix = "send `Authorization: Bearer hf_home_TOKEN`; TOKEN is in the file that `hold serve` names when it starts"
 
-    def __init__(self, why: str, fix: str | None = None) -> None:
+    def __init__(self, why: str, fix: str | None = None, *, reason: str = "wrong_token") -> None:
         super().__init__(why)
+        self.reason = reason
         self.fix = fix or self.fix
 
 
 class TicketSpent(HoldfastError):
-    code, http_status = "ticket-spent", 401
+    code, http_status, reason = "ticket-spent", 401, "wrong_ticket"
     # Saying which of these it is would help an attacker.
     says = "the ticket is unknown, used, too old, or for something else"
     fix = "ask for a new one with POST /v1/sessions/{id}/tickets: each is good for one upgrade of one session"
 
 
 class ScopeMissing(HoldfastError):
-    code, http_status = "scope-missing", 403
+    code, http_status, reason = "scope-missing", 403, "scope_missing"
     says = "the token does not have the scope {scope}"
     fix = "use a token that has this scope"
     scope: str
 
 
 class BadOrigin(HoldfastError):
-    code, http_status = "bad-origin", 403
+    code, http_status, reason = "bad-origin", 403, "bad_origin"
     fix = "programs send no Origin; pages of other servers need `hold serve --allow-origin URL`"
 
     def __init__(self, why: str) -> None:
@@ -80,7 +84,7 @@ class BadOrigin(HoldfastError):
 
 
 class WrongHost(HoldfastError):
-    code, http_status = "wrong-host", 421
+    code, http_status, reason = "wrong-host", 421, "wrong_host"
     says = "the header Host names another server"
     fix = "use an address of the server, or name this one with `hold serve --host-name NAME`"
 

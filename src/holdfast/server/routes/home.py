@@ -17,7 +17,6 @@ from ...model import UNREACHABLE, Collected
 from ...model.options import CHOICE, DURATION, OTHER, PAIRS, SWITCH, TEXT
 from .. import replies, responses
 from ..endpoints import endpoint, openapi, takes
-from ..gate import hang_up, peer_of
 from ..metrics import MEDIA_TYPE
 from ..page import is_built
 from ..responses import BadOrigin, NoSuchAddress, NotReady, Unauthenticated, problem
@@ -139,11 +138,8 @@ async def exchange(ask: Ask) -> dict[str, Any]:
     app, request = ask.app, ask.request
     found = app.tokens.exchange(ask.body.get("code") or "")
     if found is None:
-        app.metrics.add("auth_failures_total", "wrong_code")
-        app.note("refused", request, reason="wrong_code")
-        if not await app.patience.hold_back(peer_of(request.scope)):
-            await hang_up(request.scope, request.receive)
-        raise Unauthenticated("the code is unknown, used or too old", "`hold open` prints an address with a new code")
+        fix = "`hold open` prints an address with a new code"
+        raise Unauthenticated("the code is unknown, used or too old", fix, reason="wrong_code")
     caller, token = found
     app.note("login", request, id=caller.id)
     return {"token": token, **app.tokens.describe(caller.id)}
