@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from holdfast.config import SETTINGS
 from holdfast.errors import TooManyClients
 from holdfast.runner.endpoint import CLIENTS_MAX
-from support.serving import Serving, started
+from support.serving import Serving, closed_with, started
 from support.waiting import BOUND_S, until
 from support.webviewer import BINARY, JSON, WebViewer
 
 if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
+
     from holdfast import Session
     from support.serving import Answer
     from support.world import World
@@ -67,6 +72,24 @@ def test_an_upgrade_beyond_the_connections_is_closed_with_1013(
     viewer.until(lambda: viewer.text.count("still here") == 2, "its echo")
     viewer.leave()
     world.open().get(session["id"]).stop(grace=0)
+
+
+def test_behind_a_trusted_proxy_each_of_its_clients_is_a_peer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_SERVER_CONNECTIONS_PER_PEER", "1")
+    serving = Serving(world, "--trusted-proxy", "127.0.0.1/32")
+    session = started(serving, "exec cat", tty=True)
+    url = f"ws://{serving.address}/v1/sessions/{session['id']}/attach"
+
+    def joined(client: str) -> ClientConnection:
+        headers = {"Authorization": f"Bearer {serving.token}", "X-Forwarded-For": client}
+        return connect(url, subprotocols=[Subprotocol(JSON)], additional_headers=headers, proxy=None)
+
+    with joined("203.0.113.1") as one, joined("203.0.113.2") as other, joined("203.0.113.1") as again:
+        told = [json.loads(each.recv(BOUND_S)) for each in (one, other, again)]
+        assert [each["type"] for each in told] == ["init", "init", "error"]
+        assert (told[2]["key"], told[2]["limit"]) == ("server.connections_per_peer", 1)
+        assert closed_with(again) == (1013, "too-many-clients")
+    serving.call("POST", f"/v1/sessions/{session['id']}/stop", {"grace": 0})
 
 
 def test_a_client_beyond_the_limit_of_the_runner_is_closed_with_1013(world: World, serving: Serving) -> None:

@@ -27,7 +27,7 @@ from . import responses as standard
 from . import routes as _routes  # noqa: F401  (they add themselves to the table)
 from .app import App
 from .attach import chosen, error_message
-from .gate import Gate
+from .gate import Gate, peer_of
 from .listen import ListenAddress, check, names, opened, proxies
 from .responses import HANG_UP, LOST, MEDIA_TYPE, TooManyConnections, body, reached
 from .tokens import announce
@@ -63,7 +63,8 @@ class HttpConnection(Waiting):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.lost = asyncio.Event()
-        self.is_proven = False
+        # The peer that has shown a valid token on it.
+        self.peer: str | None = None
 
     def extended(self, app: ASGIApp) -> ASGIApp:
         return _with_extensions(app, self)
@@ -127,7 +128,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         self.server_state = server_state
         self.app = _with_extensions(self.app, self)
         self.lost = asyncio.Event()
-        self.is_proven = False
+        self.peer: str | None = None
         # Since the last ping it has sent something, and its pong may follow; or we have not read from it.
         self._is_excused = False
         self._flush_timer: asyncio.TimerHandle | None = None
@@ -198,14 +199,15 @@ def _with_extensions(app: Any, connection: _Counted) -> ASGIApp:
     """Two extensions that ASGI lacks: end a connection without an answer, and learn of its end without receiving."""
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
-        extensions = {
+        extended: Scope = {**scope}
+        extended["extensions"] = {
             **scope.get("extensions", {}),
             HANG_UP: connection.transport.abort,
             LOST: connection.lost,
-            PROVEN: lambda: _prove(connection),
+            PROVEN: lambda: _prove(connection, peer_of(extended)),
         }
         try:
-            await app({**scope, "extensions": extensions}, receive, send)
+            await app(extended, receive, send)
         except asyncio.CancelledError:
             # The shutdown has waited long enough. uvicorn would call this an error, and answer in its own words.
             connection.transport.abort()
@@ -214,25 +216,22 @@ def _with_extensions(app: Any, connection: _Counted) -> ASGIApp:
     return wrapped
 
 
-def _prove(connection: _Counted) -> None:
+def _prove(connection: _Counted, peer: str) -> None:
     """The connection has shown a valid token: from now on it counts as authenticated."""
-    if connection.is_proven:
+    if connection.peer == peer:
         return
-    others = [each for each in connection.connections if isinstance(each, _Counted) and each.is_proven]
+    others = [each for each in connection.connections if isinstance(each, _Counted) and each is not connection]
+    peers = [each.peer for each in others if each.peer is not None]
     limits: Limits = connection.server_state.limits  # type: ignore[attr-defined]
-    if len(others) >= limits.server_connections:
+    if len(peers) >= limits.server_connections:
         raise TooManyConnections("connections", limits.server_connections)
-    # On a unix socket all peers look the same, and may be a proxy.
-    if sum(_is_same(each, connection) for each in others) >= limits.server_connections_per_peer:
+    # On a unix socket all peers look the same.
+    if peer != "unix" and peers.count(peer) >= limits.server_connections_per_peer:
         raise TooManyConnections("connections_per_peer", limits.server_connections_per_peer)
-    connection.is_proven = True
+    connection.peer = peer
     door: Door | None = getattr(connection.server_state, "door", None)
     if door is not None:
         door.authenticated(connection.transport)
-
-
-def _is_same(one: _Counted, other: _Counted) -> bool:
-    return one.client is not None and other.client is not None and one.client[0] == other.client[0]
 
 
 def _would_be_accepted(head: bytes) -> bool:
