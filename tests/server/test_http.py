@@ -655,6 +655,18 @@ def test_inputs_and_the_audit_file_name_authors_and_contain_no_password(serving:
         assert b"tr0ub4dor-3" not in path.read_bytes(), path
 
 
+@pytest.mark.parametrize("ended_by", ["input", "close-stdin"])
+def test_the_end_of_input_is_recorded_with_its_author(serving: Serving, ended_by: str) -> None:
+    token = minted(serving, label="ops", scope="control")
+    id = started(serving, "echo ready; exec cat", stdin="open")["id"]
+    serving.call("GET", f"/v1/sessions/{id}/wait?until=match&match=ready&timeout=30")
+    body = {"eof": True} if ended_by == "input" else {}
+    assert serving.call("POST", f"/v1/sessions/{id}/{ended_by}", body, token=token).status == 200
+    ended(serving, id)
+    (entry,) = serving.call("GET", f"/v1/sessions/{id}/inputs").json["items"]
+    assert (entry["by"], entry["bytes"], entry["offset"]) == ("web:ops", 0, len("ready\n"))
+
+
 def _files(root: Path) -> list[Path]:
     return [path for path in root.rglob("*") if path.is_file()]
 

@@ -208,6 +208,7 @@ def _close_stdin(session: Session, client: Client, _request: dict[str, Any]) -> 
     _must_live(session)
     _must_be_open(session)
     if isinstance(session.stdin, Stdin):
+        session.inputs.note(client.author, 0, session.log.end("stdout"))
         session.stdin.close()
         return {}
     assert session.terminal is not None
