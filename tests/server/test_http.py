@@ -82,6 +82,25 @@ def test_sessions_are_listed_by_the_time_of_their_creation(serving: Serving) -> 
             assert (refused.status, refused.slug) == (400, "bad-argument"), wrong
 
 
+def test_a_server_is_ready_if_it_can_read_its_home_and_use_the_index(serving: Serving, world: World) -> None:
+    def ready() -> tuple[int, dict[str, Any]]:
+        answer = serving.ask("/readyz", {"Host": serving.address})
+        return answer.status, answer.json
+
+    started(serving, "true")
+    assert ready() == (200, {"ok": True})
+    index = world.home / "index.db"
+    index.unlink()
+    # It is made anew.
+    assert ready() == (200, {"ok": True})
+    index.unlink()
+    index.mkdir()
+    assert ready()[0] == 503
+    assert serving.call("GET", "/v1/signals").slug == "busy"
+    index.rmdir()
+    until(lambda: ready()[0] == 200)
+
+
 def test_the_access_log_has_a_line_for_each_request_and_nothing_of_its_content(world: World) -> None:
     serving = Serving(world, "--verbose")
     session = started(serving, "true", name="hidden")

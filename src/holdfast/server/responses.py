@@ -97,7 +97,7 @@ class WrongMediaType(HoldfastError):
 
 class NotReady(HoldfastError):
     code, http_status = "not-ready", 503
-    says = "the home cannot be read"
+    says = "the home cannot be read, or its index cannot be used"
     fix = "see `hold doctor` on that machine"
 
 

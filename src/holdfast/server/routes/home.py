@@ -47,13 +47,15 @@ async def health(ask: Ask) -> dict[str, Any]:
     return {"ok": True}
 
 
-@endpoint("GET", "/readyz", None, "Whether the home can be read", gives=replies.Ok)
+@endpoint("GET", "/readyz", None, "Whether the home can be read and the index be used", gives=replies.Ok)
 async def readiness(ask: Ask) -> dict[str, Any]:
     try:
         with os.scandir(ask.app.hf.home.sessions):
             pass
     except OSError:
         raise NotReady from None
+    if ask.app.hf._core.index.generation() is None:
+        raise NotReady
     return {"ok": True}
 
 
