@@ -113,7 +113,7 @@ async def open_consumer(ask: Ask) -> dict[str, Any]:
         given = body.get(name)
         if given is not None and not (name == "owners" and given == "*") and not _are_texts(given):
             raise BadArgument(name, "is not a list of texts")
-    ask.hf.consumer(
+    opened = ask.hf.consumer(
         ask.part("name"),
         body.get("owners") or "*",
         variants=body.get("variants"),
@@ -121,6 +121,8 @@ async def open_consumer(ask: Ask) -> dict[str, Any]:
         start=body.get("start"),
         replace=bool(body.get("replace")),
     )
+    # If the index was locked, it is made now.
+    await opened.pending()
     return _known(ask)
 
 
