@@ -80,7 +80,6 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.SpawnError(errno.ENOENT, "exec", "/x"),
     errors.PtyUnavailable(errno.ENOSPC, 4096, 4096),
     errors.Busy("the input queue is full"),
-    errors.IndexBusy("/h/index.db", 2.0),
     errors.TooManyClients(64),
     errors.TooManySessions(1000),
     errors.Unsupported("resize", "0.1.0"),

@@ -540,8 +540,7 @@ class DiskFull(HoldfastError):
     free: int
 
 
-class IndexBusy(HoldfastError):
-    code, http_status, exit_code = "index-busy", 503, FAILED
+class IndexBusy(Busy):
     fix = "try again; if it stays locked, rebuild it with `hold doctor --rebuild`"
     path: str
     waited_s: float
@@ -549,7 +548,7 @@ class IndexBusy(HoldfastError):
 
     def __init__(self, path: str, waited_s: float, *, full: bool = False) -> None:
         why = "cannot be used: the disk is full" if full else f"stayed locked for {waited_s:g} s"
-        super().__init__(f"the index {path} {why}", path=path, waited_s=waited_s, full=full)
+        self._set(f"the index {path} {why}", path=path, waited_s=waited_s, full=full)
         if full:
             self.fix = DiskFull.fix
 

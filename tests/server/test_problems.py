@@ -9,11 +9,19 @@ import shlex
 import shutil
 import signal
 import socket
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from holdfast import errors
+from holdfast.core import wire
+from holdfast.errors import HoldfastError
 from holdfast.runner.streams import QUEUE_MAX_BYTES
+from holdfast.server import responses
 from holdfast.server.endpoints import openapi
 from holdfast.server.responses import status_of
 from support.described import PROBLEM, check_described
@@ -31,10 +39,11 @@ from support.serving import (
     started,
 )
 from support.through_nodes import ThroughNode
+from support.waiting import until
 from support.webviewer import WebViewer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from support.ssh_hosts import SshHost
     from support.world import World
@@ -63,6 +72,21 @@ PROBLEMS = {
     504: {"unreachable", "node-unreachable"},
     507: {"disk-full"},
 }
+# Cases that the contract does not name: decision 137.
+BESIDE = {
+    403: {"foreign-peer"},
+    409: {"superseded"},
+    500: {"damaged-record", "error"},
+    502: {"malformed-answer", "protocol-error"},
+    503: {"not-ready"},
+}
+# Errors of the command line, of toolsets and of language servers: no route raises them.
+ELSEWHERE = {
+    *("already-ended", "config-error", "kind-reserved", "not-allowed", "run-in-progress", "server-gone"),
+    *("server-refused", "timeout", "unsafe-directory", "unsafe-file"),
+}
+# tests/faults/test_sec_access.py and tests/server/test_gate.py provoke these two.
+NOT_HERE = {"foreign-peer", "error"}
 # Only a toolset limits the number of sessions: tests/tools/hermes/test_terminal.py provokes this one.
 OF_TOOLSETS = {"too-many-sessions"}
 # These need another machine: tests/nodes/test_node_problems.py provokes them, and tests/nodes/test_view.py the last.
@@ -75,9 +99,9 @@ SPECIAL = {
 
 
 def is_problem(answer: Answer, slug: str) -> None:
-    """With the status of the contract, all members of a problem, and a page that explains it."""
+    """With its status, all members of a problem, and a page that explains it."""
     assert answer.slug == slug, answer.body
-    assert slug in PROBLEMS[answer.status]
+    assert slug in PROBLEMS.get(answer.status, set()) | BESIDE.get(answer.status, set())
     problem = answer.json
     assert problem["title"] == slug.replace("-", " ")
     assert problem["request_id"]
@@ -194,14 +218,17 @@ def test_every_answer_is_described_with_types_and_a_difference_is_found() -> Non
 
 @pytest.mark.covers("server:15")
 def test_the_problems_are_those_of_the_contract() -> None:
-    """One that comes to the errors of the library is provoked somewhere, or is none of this server."""
-    for status, slugs in PROBLEMS.items():
+    """A new error of the library is provoked here, or no route raises it."""
+    for status, slugs in (*PROBLEMS.items(), *BESIDE.items()):
         for slug in slugs:
             assert status_of(slug) == status, slug
     known = {slug for slugs in PROBLEMS.values() for slug in slugs}
-    assert {"not-ready", "error"} & known == set()
+    beside = {slug for slugs in BESIDE.values() for slug in slugs}
+    kinds = [each for module in (errors, responses) for each in vars(module).values() if isinstance(each, type)]
+    codes = {each.code for each in kinds if issubclass(each, HoldfastError)}
+    assert codes - known == beside | ELSEWHERE
     assert known > SPECIAL | OF_TOOLSETS
-    assert set(_ordinary()) == known - SPECIAL - OF_TOOLSETS - OF_NODES
+    assert set(_ordinary()) == (known | beside) - SPECIAL - OF_TOOLSETS - OF_NODES - NOT_HERE
 
 
 @pytest.mark.covers("server:15")
@@ -253,6 +280,47 @@ def _ordinary() -> dict[str, Callable[[Serving, World], Answer]]:
             return serving.call("POST", f"/v1/sessions/{session['id']}/input", {"write": "x"})
         finally:
             path.write_bytes(whole)
+
+    def lied_to(lie: bytes) -> Callable[[Serving, World], Answer]:
+        """The greeting is that of the runner, and what comes after it is not."""
+
+        def provoke(serving: Serving, world: World) -> Answer:
+            session = started(serving, "exec cat", stdin="open")
+            endpoint = json.loads((world.session(session["id"]) / "state.json").read_text())["endpoint"]
+            os.rename(endpoint, endpoint + ".own")
+            try:
+                with answering_for(endpoint, lie):
+                    return serving.call("POST", f"/v1/sessions/{session['id']}/input", {"write": "x"})
+            finally:
+                os.rename(endpoint + ".own", endpoint)
+
+        return provoke
+
+    def damaged(serving: Serving, world: World) -> Answer:
+        id = over(serving, world)
+        (world.session(id) / "spec.json").write_bytes(b"[]")
+        return serving.call("GET", f"/v1/sessions/{id}")
+
+    def unready(serving: Serving, world: World) -> Answer:
+        sessions = world.home / "sessions"
+        sessions.rename(world.home / "elsewhere")
+        try:
+            return serving.ask("/readyz", {"Host": serving.address})
+        finally:
+            (world.home / "elsewhere").rename(sessions)
+
+    def replaced(serving: Serving, world: World) -> Answer:
+        """Three starts replace one command, which does not stop: at most one of them is the newest."""
+        body = {"command": "exec sleep 600", "key": "one", "replace": True}
+        stubborn = "trap '' TERM; echo ready; while :; do sleep 0.1; done"
+        first = serving.call("POST", "/v1/sessions", {**body, "command": stubborn, "grace": 60}).json
+        serving.call("GET", f"/v1/sessions/{first['id']}/wait?until=match&match=ready&timeout=30")
+        with ThreadPoolExecutor(3) as pool:
+            starts = [pool.submit(serving.call, "POST", "/v1/sessions", body) for _ in range(3)]
+            (drawn,) = (world.home / "locks").glob("*.tickets")
+            until(lambda: drawn.stat().st_size == 4, what="the tickets of all starts")
+            os.kill(first["pid"], signal.SIGKILL)
+        return next(start.result() for start in starts if start.result().status != 201)
 
     def ambiguous(serving: Serving, world: World) -> Answer:
         one = started(serving, "true")
@@ -396,7 +464,53 @@ def _ordinary() -> dict[str, Callable[[Serving, World], Answer]]:
         "busy": busy,
         "too-many-clients": crowded,
         "unreachable": unreachable,
+        "superseded": replaced,
+        "damaged-record": damaged,
+        "malformed-answer": lied_to(wire.control({"type": "reply", "id": 1, "status": {"state": 7}})),
+        "protocol-error": lied_to(b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        "not-ready": unready,
     }
+
+
+@contextmanager
+def answering_for(endpoint: str, lie: bytes) -> Iterator[None]:
+    """A listener there that passes on the greetings of both sides, and then says something else."""
+
+    def serve() -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            with client, socket.socket(socket.AF_UNIX) as runner:
+                runner.connect(endpoint + ".own")
+                runner.sendall(client.recv(65536))
+                client.sendall(runner.recv(1 << 20))
+                if client.recv(65536):
+                    client.sendall(lie)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(endpoint)
+        listener.listen()
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            os.unlink(endpoint)
+
+
+@pytest.mark.covers("server:15")
+def test_a_locked_index_is_busy(world: World) -> None:
+    serving = Serving(world)
+    assert serving.call("GET", "/v1/signals").status == 200
+    with closing(sqlite3.connect(world.home / "index.db")) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        refused = serving.call("PUT", "/v1/consumers/mine", {"owners": ["a"]})
+    is_problem(refused, "busy")
+    assert refused.headers["retry-after"]
 
 
 @pytest.mark.covers("server:15")
