@@ -183,6 +183,16 @@ def test_output_is_read_by_cursor_and_the_log_by_range(serving: Serving) -> None
     assert serving.call("HEAD", f"/v1/sessions/{id}/log/stdout").status == 200
 
 
+def test_head_answers_as_get_without_the_body(serving: Serving) -> None:
+    id = started(serving, "printf 'a\\nb'", tty=True)["id"]
+    ended(serving, id)
+    for path in ("", "/log/tty", "/export", "/screen", "/output"):
+        target = f"/v1/sessions/{id}{path}"
+        got, asked = (serving.call(method, target) for method in ("GET", "HEAD"))
+        assert (asked.status, asked.body) == (200, b"")
+        assert {**asked.headers, "date": ""} == {**got.headers, "date": ""}, path
+
+
 @also_through_a_node
 def test_lines_before_a_cursor_are_those_of_that_moment_on_all_streams(serving: Serving, world: World) -> None:
     steps = ("echo a", world.until_logged("a"), "echo b >&2", world.until_logged("b"), "echo c")

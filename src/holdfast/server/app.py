@@ -41,7 +41,7 @@ from .searching import Searches
 from .tokens import Tokens, digest, home_token
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable
     from typing import Any, TypeVar
 
     from starlette.requests import Request
@@ -198,7 +198,8 @@ class App:
             if row.audit is not None:
                 self.note(row.audit, request, **ask.facts)
             if request.method == "HEAD" and isinstance(answer, StreamingResponse):
-                return Response(status_code=answer.status_code, headers=dict(answer.headers))
+                # Its length is that of the streamed answer: unknown.
+                answer.body_iterator = _nothing()
             return as_json(answer, row.status) if isinstance(answer, dict) else answer
 
         return handle
@@ -296,6 +297,11 @@ async def _nowhere(scope: Scope, receive: Receive, send: Send) -> None:
         # A view of a later release may know more addresses.
         raise Unsupported(f"{scope.get('method', 'a WebSocket at')} {scope['path'][:80]}", __version__, of="the node")
     raise NoSuchAddress
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    return
+    yield b""
 
 
 def _pointed(error: BadArgument, body: dict[str, Any]) -> BadArgument:
