@@ -23,13 +23,12 @@ from holdfast.server.endpoints import by_path
 from holdfast.server.gate import Patience
 from holdfast.server.listen import ListenAddress, names
 from support.evidence import contents
-from support.serving import UPGRADE, EventReader, Serving, read_answer, request, serving_inside
+from support.serving import UPGRADE, Answer, EventReader, Serving, read_answer, request, serving_inside
 from support.waiting import BOUND_S
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from support.serving import Answer
     from support.world import World
 
 HEADERS = {
@@ -491,16 +490,39 @@ def test_connections_beyond_the_limit_get_an_error(world: World, monkeypatch: py
 
 
 def test_a_silent_peer_is_not_waited_for(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that sent a part of a request is told which limit it reached. For one that sent nothing an answer would be
+    wrong: a browser opens connections before it needs them."""
     monkeypatch.setenv("HOLDFAST_SERVER_HEADER_TIME", "50ms")
 
     async def main() -> None:
         async with serving_inside() as inside:
-            for begun in (b"", b"GET /healthz HTT"):
+            whole = f"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1:{inside.port}\r\n".encode()
+            proved = b'{"id": "home", "nonce": "x"}'
+            typed = f"Content-Type: application/json\r\nContent-Length: {len(proved)}\r\n\r\n".encode()
+            # After it the connection stays open.
+            first = whole.replace(b"GET /healthz", b"POST /v1/auth/prove") + typed + proved
+            for before, begun in (
+                (b"", b""),
+                (b"", b"GET /healthz HTT"),
+                (b"", whole),
+                (first, b"GET /h"),
+                (first, b""),
+            ):
                 reader, writer = await asyncio.open_connection("127.0.0.1", inside.port)
-                writer.write(begun)
                 async with asyncio.timeout(30):
-                    assert await reader.read() == b""
+                    if before:
+                        writer.write(before)
+                        assert (await reader.readuntil(b'"}')).startswith(b"HTTP/1.1 200")
+                    writer.write(begun)
+                    answered = await reader.read()
                 writer.close()
+                if not begun:
+                    assert answered == b""
+                    continue
+                answer = Answer(answered)
+                assert (answer.status, answer.slug) == (400, "bad-request")
+                assert (answer.json["key"], answer.json["limit"]) == ("server.header_time", 0.05)
+                assert is_dressed(answer)
 
     asyncio.run(main())
 

@@ -341,7 +341,8 @@ def _ordinary() -> dict[str, Callable[[Serving, World], Answer]]:
             answer = serving.call("POST", target, {"write": "x" * 500_000})
             if answer.status != 200:
                 assert answer.headers["retry-after"]
-                assert answer.json["limit"] == QUEUE_MAX_BYTES
+                limits = serving.call("GET", "/v1/info").json["limits"]
+                assert answer.json["limit"] == limits[answer.json["key"]] == QUEUE_MAX_BYTES
                 assert str(QUEUE_MAX_BYTES) in answer.json["detail"]
                 return answer
         raise AssertionError("the queue has no end")

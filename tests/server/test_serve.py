@@ -375,7 +375,7 @@ def test_a_message_that_is_too_large_and_a_missing_pong_end_the_connection(
         monkeypatch.setenv("HOLDFAST_SERVER_PING_INTERVAL", "50ms")
         monkeypatch.setenv("HOLDFAST_SERVER_PONG_WAIT", "50ms")
         async with serving_inside() as inside, asyncio.timeout(30):
-            assert (await closed_with(inside, b""))[:2] == (4408, "no-pong")
+            assert (await closed_with(inside, b""))[:2] == (4408, "no-pong (server.pong_wait is 0.05)")
 
     asyncio.run(main())
     session.stop(grace=0)

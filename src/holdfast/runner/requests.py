@@ -378,7 +378,8 @@ def _must_live(session: Session) -> None:
 def _must_have_room(session: Session, size: int) -> None:
     if not session.stdin.has_room(size):
         text = f"the input queue is full ({QUEUE_MAX_BYTES} bytes): the command does not read"
-        raise Problem("busy", text, queued=session.stdin.queued_bytes, limit=QUEUE_MAX_BYTES)
+        queued = session.stdin.queued_bytes
+        raise Problem("busy", text, queued=queued, key="input_queue_bytes", limit=QUEUE_MAX_BYTES)
 
 
 def _must_be_open(session: Session) -> None:

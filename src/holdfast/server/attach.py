@@ -22,8 +22,8 @@ from ..sessions.segments import STREAMS
 from ..sessions.start_request import check_size
 from ..terminal.attached import Restored
 from .endpoints import read_query, takes
-from .observers import PIECE_BYTES, Observing
-from .responses import LOST, problem
+from .observers import Observing
+from .responses import LOST, PIECE_BYTES, problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

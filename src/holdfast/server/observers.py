@@ -19,7 +19,7 @@ from ..sessions.attach import between
 from ..sessions.observe import read_files
 from ..sessions.screens import restore_at
 from ..sessions.wait import Wait
-from .responses import TooManyConnections
+from .responses import PIECE_BYTES, TooManyConnections
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from .attach import AttachParams, Dialect
 
 
-PIECE_BYTES = 64 << 10
 # How many pieces, and messages with pieces, are kept.
 _RECENT, _SPELLED = 16, 32
 # Changes of size that an observer has not reached yet; if there are more, it sees the last one.

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ..config import SETTINGS
 from ..errors import BadRequest, HoldfastError, NotFound, TooManyClients
+from ..runner.streams import QUEUE_MAX_BYTES
 
 if TYPE_CHECKING:
     from starlette.types import Scope
@@ -202,12 +203,15 @@ def headers_for_preflight() -> dict[str, str]:
 LEAVING_S = 5.0
 TICKET_S = 30.0
 SCREENS = 32
+# The data of one message to an attached client.
+PIECE_BYTES = 64 << 10
 
 
 def limits(config: Config) -> dict[str, object]:
     """The limits that `/v1/info` reports: the settings of this section, and what cannot be set."""
     found = {each.key: getattr(config, each.attribute) for each in SETTINGS if each.section == "server"}
-    return {**found, "screens": SCREENS, "ticket_s": TICKET_S}
+    fixed = {"screens": SCREENS, "ticket_s": TICKET_S, "data_bytes": PIECE_BYTES, "input_queue_bytes": QUEUE_MAX_BYTES}
+    return {**found, **fixed}
 
 
 Reached = TypeVar("Reached", bound=HoldfastError)

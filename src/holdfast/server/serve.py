@@ -105,6 +105,13 @@ class HttpConnection(Waiting):
         else:
             self._refuse(BadRequest(msg.rstrip(".").lower(), "send HTTP/1.1"))
 
+    def late(self, *, has_begun: bool) -> None:
+        if has_begun:
+            most = self.server_state.door.header_s  # type: ignore[attr-defined]
+            self._refuse(reached(BadRequest("the headers are incomplete", "send them at once"), "header_time", most))
+        else:
+            super().late(has_begun=has_begun)
+
     def _refuse(self, error: HoldfastError) -> None:
         """Answer before there is a request that the gate could answer."""
         content = body(error)
@@ -173,7 +180,7 @@ class WebSocketConnection(WebSocketsSansIOProtocol):
         if self._is_excused:
             self.schedule_ping()
             return
-        self.conn.fail(_NO_PONG, "no-pong")
+        self.conn.fail(_NO_PONG, f"no-pong (server.pong_wait is {self.config.ws_ping_timeout:g})")
         self.transport.write(b"".join(self.conn.data_to_send()))
         self.close_sent = True
         self.transport.close()

@@ -73,13 +73,15 @@ class _Connection:
     """An accepted connection without a valid token. Until its first request or its TLS ClientHello is complete, it
     costs a descriptor and a timer: no parser, no TLS state."""
 
-    __slots__ = ("is_closed", "protected_until", "received", "sock", "timer", "transport")
+    __slots__ = ("is_closed", "is_late", "protected_until", "received", "sock", "timer", "transport")
 
     def __init__(self, sock: socket.socket, protected_until: float) -> None:
         self.sock = sock
         self.protected_until = protected_until
         self.received = 0
         self.is_closed = False
+        # Its head did not come in time.
+        self.is_late = False
         self.timer: asyncio.TimerHandle | None = None
         # That of the socket, below TLS: it exists during the handshake, and holds no buffers once it is closed.
         self.transport: asyncio.WriteTransport | None = None
@@ -158,7 +160,7 @@ class Door:
                 # The kernel knows the peer's user, and does not support SO_RCVLOWAT here.
                 self._connect(connection)
                 continue
-            connection.timer = self._loop.call_later(self.header_s, self._close, connection)
+            connection.timer = self._loop.call_later(self.header_s, self._out_of_time, connection)
             self._loop.add_reader(sock, self._on_readable, connection)
             self._on_readable(connection)
 
@@ -186,6 +188,18 @@ class Door:
             self._stop_watching(connection)
             self._connect(connection)
 
+    def _out_of_time(self, connection: _Connection) -> None:
+        """Close it. If it has sent a part of a request, the protocol answers before that. A connection that sent
+        nothing gets no answer: a browser would take it for that to its next request."""
+        if self._context is not None or not connection.received:
+            self._close(connection)
+            return
+        connection.is_late = True
+        self._stop_watching(connection)
+        with contextlib.suppress(OSError):
+            connection.sock.recv(self.header_bytes)  # closing with unread bytes would reset the connection
+        self._connect(connection)
+
     def _needed(self, head: bytes) -> int:
         """The number of bytes to wait for before looking again."""
         if self._context is None:
@@ -210,7 +224,7 @@ class Door:
 
     async def _hand_over(self, connection: _Connection) -> None:
         try:
-            transport, _ = await self._loop.connect_accepted_socket(self._new_protocol, connection.sock)
+            transport, protocol = await self._loop.connect_accepted_socket(self._new_protocol, connection.sock)
         except OSError:
             self._connected.pop(connection, None)
             connection.sock.close()
@@ -218,6 +232,8 @@ class Door:
         connection.transport = transport
         if connection.is_closed:
             transport.abort()
+        elif connection.is_late and isinstance(protocol, Waiting):
+            protocol.late(has_begun=True)
 
     def _new_protocol(self) -> asyncio.BaseProtocol:
         protocol = self._protocol()
@@ -377,7 +393,14 @@ class Waiting(H11Protocol):
             self.head_came()
 
     def _expect_head(self) -> None:
-        self._head_timer = self.loop.call_later(self.server_state.door.header_s, self.transport.close)  # type: ignore[attr-defined]
+        self._head_timer = self.loop.call_later(self.server_state.door.header_s, self._out_of_time)  # type: ignore[attr-defined]
+
+    def _out_of_time(self) -> None:
+        self.late(has_begun=bool(self.conn.trailing_data[0]))
+
+    def late(self, *, has_begun: bool) -> None:
+        """The head of a request did not come in time, or only a part of it."""
+        self.transport.close()
 
     def head_came(self) -> None:
         """Stop the timer: the head of a request is complete."""
