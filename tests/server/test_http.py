@@ -819,6 +819,29 @@ def test_the_series_of_the_metrics_do_not_grow_with_the_sessions(serving: Servin
     assert 'holdfast_sessions{state="exited",place="local"} 500' in serving.call("GET", "/metrics").body.decode()
 
 
+def test_counters_begin_with_the_server_and_never_fall(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOLDFAST_LOG_SEGMENT", "64KiB")
+    command, cap = "head -c 3000000 /dev/zero", "1MiB"
+    world.open().run(command, log_cap=cap, wait=30)
+    serving = Serving(world)
+    names = ("sessions_started_total", 'sessions_ended_total{cause="exit"}', "log_dropped_bytes_total")
+
+    def counted() -> list[int]:
+        lines = (line.rpartition(" ") for line in serving.call("GET", "/metrics").body.decode().splitlines())
+        values = {name: value for name, _, value in lines}
+        return [int(values[f"holdfast_{name}"]) for name in names]
+
+    assert counted() == [0, 0, 0]
+    dropped = 0
+    for number in (1, 2):
+        id = started(serving, command, log_cap=cap)["id"]
+        dropped += ended(serving, id)["dropped_before"]["stdout"]
+        assert counted() == [number, number, dropped]
+        for each in serving.call("GET", "/v1/sessions").json["items"]:
+            assert serving.call("DELETE", f"/v1/sessions/{each['id']}").status == 204
+        assert counted() == [number, number, dropped]
+
+
 def test_an_invented_method_adds_no_series_to_the_metrics(serving: Serving) -> None:
     for number in range(3):
         assert serving.ask("/v1/info", method=f"BREW{number}").status == 405

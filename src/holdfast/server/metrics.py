@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from .. import __version__
+from ..core.clock import now_text
 from ..core.signalfile import VARIANTS
 from ..model import CAUSES, STATES, UNREACHABLE
 from ..places.kinds import KINDS, LOCAL
@@ -29,8 +30,9 @@ _PAGE = 500
 
 # Name, type, help, and the label of a family with the values that it always has.
 _FAMILIES: dict[str, tuple[str, str, str, tuple[str, ...]]] = {
-    "sessions_started_total": ("counter", "Sessions seen since this server started.", "", ()),
-    "sessions_ended_total": ("counter", "Sessions seen to have ended, by cause.", "cause", CAUSES),
+    "sessions_started_total": ("counter", "Sessions that were started, as far as this server saw them.", "", ()),
+    "sessions_ended_total": ("counter", "Sessions that ended, by cause.", "cause", CAUSES),
+    "log_dropped_bytes_total": ("counter", "Bytes of logs that caps removed.", "", ()),
     "index_repairs_total": ("counter", "How often the index was found to be damaged or replaced.", "", ()),
     "signals_total": ("counter", "Signals that were recorded.", "variant", _VARIANTS),
     "ws_sent_bytes_total": ("counter", "Bytes of output sent to attached clients.", "", ()),
@@ -81,8 +83,10 @@ class Metrics:
         self._delays = _Histogram()
         # How many are connected now, by transport and role.
         self.clients: dict[tuple[str, str], int] = {("ws", "control"): 0, ("ws", "observe"): 0, ("sse", "observe"): 0}
-        # Sessions that were counted already: as started, and as ended.
-        self._seen: set[str] = set()
+        # Counters begin with the server: what happened before is not counted.
+        self._began = now_text()
+        # Sessions that were counted already: how much of their logs was dropped, and which have ended.
+        self._dropped: dict[str, int] = {}
         self._ended: set[str] = set()
         self._generation: str | None = None
         # Of the last signal that was counted.
@@ -119,8 +123,6 @@ class Metrics:
         unreachable = sum(shot.state == UNREACHABLE for shot in shots)
         lines += _gauge("runners_unreachable", "Runners that do not answer.", [("", unreachable)])
         lines += _gauge("log_bytes", "Bytes of all logs.", [("", sum(shot.log_bytes for shot in shots))])
-        dropped = sum(sum(shot.dropped_before.values()) for shot in shots)
-        lines += _gauge("log_dropped_bytes_total", "Bytes that caps removed.", [("", dropped)], "counter")
         lines += _gauge("home_free_bytes", "Free space of the home.", [("", free.f_bavail * free.f_frsize)])
         lines += _gauge("signals_pending", "Signals that wait for a consumer.", [("", pending)])
         clients = [(f'transport="{way}",role="{role}"', count) for (way, role), count in self.clients.items()]
@@ -156,15 +158,18 @@ class Metrics:
         if self._generation not in (None, generation):
             self.add("index_repairs_total")
         self._generation = generation
-        by_id = {shot.id: shot for shot in shots}
-        self.add("sessions_started_total", count=len(by_id.keys() - self._seen))
-        for id in by_id.keys() - self._ended:
-            ended = by_id[id].exit
-            if ended is not None:
-                self._ended.add(id)
-                self.add("sessions_ended_total", ended.cause if ended.cause in CAUSES else "lost")
-        self._seen = set(by_id)
-        self._ended &= self._seen
+        dropped = {shot.id: sum(shot.dropped_before.values()) for shot in shots}
+        for shot in shots:
+            is_new, is_ours = shot.id not in self._dropped, (shot.created_at or "") >= self._began
+            self.add("sessions_started_total", count=is_new and is_ours)
+            if not is_new or is_ours:
+                self.add("log_dropped_bytes_total", count=dropped[shot.id] - self._dropped.get(shot.id, 0))
+            if shot.exit is not None and shot.id not in self._ended:
+                self._ended.add(shot.id)
+                cause = shot.exit.cause if shot.exit.cause in CAUSES else "lost"
+                self.add("sessions_ended_total", cause, (shot.ended_at or "") >= self._began)
+        self._dropped = dropped
+        self._ended &= dropped.keys()
 
 
 def _head(name: str, help: str, kind: str) -> list[str]:
