@@ -157,6 +157,25 @@ def test_a_running_session_is_typed_into_signalled_and_stopped(serving: Serving)
 
 
 @also_through_a_node
+def test_what_was_accepted_and_what_was_written_are_different_facts(serving: Serving) -> None:
+    terminal = started(serving, "stty -echo; echo ready; exec cat", tty=True)["id"]
+    serving.call("GET", f"/v1/sessions/{terminal}/wait?until=match&match=ready&timeout=30")
+    reader, other = (started(serving, command, stdin="open")["id"] for command in ("exec cat", "exec sleep 600"))
+    for id, body, accepted, written in (
+        (reader, {"write": "hello\n"}, 6, 6),
+        (terminal, {"keys": ["Up", "a"]}, 4, 4),
+        # More than fits into a pipe.
+        (other, {"write": "x" * 200_000}, 200_000, None),
+        # The moment before Enter.
+        (terminal, {"submit": "a", "enter_delay_ms": 5000}, 2, None),
+    ):
+        typed = serving.call("POST", f"/v1/sessions/{id}/input", body).json
+        assert (typed["accepted"], typed["written"]) == (accepted, written), body
+    for id in (reader, other, terminal):
+        serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
+
+
+@also_through_a_node
 def test_output_is_read_by_cursor_and_the_log_by_range(serving: Serving) -> None:
     id = started(serving, "printf 'a\\303\\251\\n'; printf 'err\\n' >&2; printf 'z\\n'")["id"]
     ended(serving, id)

@@ -37,7 +37,8 @@ class Woke(_Result):
 
 class Typed(_Result):
     """The result of input: how many bytes were accepted, warnings, and, if the call waited, how the wait ended.
-    `cursor` is the position before any output that the input may have caused."""
+    `cursor` is the position before any output that the input may have caused. `written` is how many bytes the kernel
+    had when the input was accepted; None while a part of it waited, for the command or for its Enter."""
 
     accepted: int
     parts: int = 1
@@ -45,6 +46,7 @@ class Typed(_Result):
     state: str | None = None
     cursor: str = "0"
     woke: Woke | None = None
+    written: int | None = None
 
 
 class Exported(_Result):

@@ -159,13 +159,18 @@ class Connection:
         await self.send(wire.control({"type": type, "id": self._serial, **fields}), within)
 
     async def answer(self, timeout: float | None) -> Message:
-        """The answer to the last request."""
+        """The answer to the last request; with `written` if the kernel had all of its input before."""
         deadline = None if timeout is None else time.monotonic() + timeout
+        written: Message = {}
         while True:
             message = await self.message(deadline, timeout)
-            if message.get("id") != self._serial or message["type"] not in ("reply", "error"):
+            if message.get("id") != self._serial:
                 continue
-            return self._checked(message, self._pending)
+            if message["type"] == "written":
+                check_answer(self._session, self._path, message, shapes.WRITTEN)
+                written = {"written": message["bytes"]}
+            elif message["type"] in ("reply", "error"):
+                return {**self._checked(message, self._pending), **written}
 
     async def answer_in_time(self, bound_s: float | None, reply_s: float, late_s: float | None = None) -> Message:
         """The answer to the last request, which the runner gives within `bound_s`, None for as long as it takes.

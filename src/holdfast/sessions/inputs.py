@@ -95,7 +95,7 @@ async def _paste_in_pieces(
         connection.close()
     if removed:
         warnings.insert(0, f"{_CLEANED}{removed} control characters were removed")
-    typed.warnings, typed.state = warnings, connection.hello["status"]["state"]
+    typed.written, typed.warnings, typed.state = typed.accepted, warnings, connection.hello["status"]["state"]
     return await wait_behind(core, id, typed, wait_for)
 
 
@@ -196,6 +196,7 @@ async def _asked(core: Core, id: str, type: str, fields: dict[str, Any], wait_fo
         parts=reply.get("parts", 1),
         state=reply["status"]["state"],
         warnings=reply.get("warnings", ()),
+        written=reply.get("written"),
     )
     return await wait_behind(core, id, typed, wait_for)
 

@@ -318,8 +318,7 @@ async def type_input(ask: Ask) -> dict[str, Any]:
     ask.app.metrics.add("input_bytes_total", "web", typed.accepted)
     woke = {} if typed.woke is None else {"woke": woke_json(typed.woke)}
     status = (await session.refresh()).status
-    # It is unknown whether the command has read it: the runner only confirms that it has it.
-    facts = {"accepted": typed.accepted, "written": None, "warnings": typed.warnings, "status": status}
+    facts = {"accepted": typed.accepted, "written": typed.written, "warnings": typed.warnings, "status": status}
     return {**facts, "cursor": typed.cursor, **woke}
 
 
