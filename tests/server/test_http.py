@@ -755,8 +755,10 @@ JUNK_BODIES = (b"{", b"[]", b"null", b'"x"', b"\xff\xfe", b'{"a":NaN}', b"[" * 1
 
 
 @pytest.mark.timeout(600)
-def test_nothing_that_is_sent_makes_the_server_fail(serving: Serving) -> None:
+def test_nothing_that_is_sent_makes_the_server_fail(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wrong value, an unknown name and a malformed body get a problem that says so, on every route."""
+    monkeypatch.setenv("HOLDFAST_SERVER_STARTS_PER_MINUTE", "10000")
+    serving = Serving(world)
     session = started(serving, "exec cat", stdin="open")
     parts = {"id": session["id"], "name": "people:web:home", "slug": "busy", "stream": "stdout"}
     share, number = scaled(7, 1), 0

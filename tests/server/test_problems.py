@@ -216,6 +216,33 @@ def test_every_answer_is_described_with_types_and_a_difference_is_found() -> Non
             check_described("POST", "/v1/sessions/b123/input", wrong)
 
 
+def test_the_description_names_what_a_body_must_have_and_allows_null_for_the_rest(serving: Serving) -> None:
+    id = started(serving, "exec cat", tty=True, labels={"a": "b"}, description="d", timeout=60)["id"]
+    required = 0
+    for path, methods in openapi()["paths"].items():
+        for method, operation in methods.items():
+            body = operation.get("requestBody", {}).get("content", {}).get("application/json")
+            if body is None:
+                continue
+            target = filled(path, id=id, name="mine")
+            example = body.get("example", {})
+            for name in body["schema"].get("required", ()):
+                required += 1
+                for wrong in ({each: example[each] for each in example if each != name}, {**example, name: None}):
+                    refused = serving.call(method.upper(), target, wrong)
+                    assert refused.slug == "bad-argument", (path, name)
+                    assert refused.json["errors"][0]["pointer"] == f"/{name}"
+    assert required >= 9
+    # What is accepted is compared with the description on the way.
+    names = ("name", "owner", "labels", "description", "notify", "notify_people", "timeout", "idle_timeout", "ttl")
+    session = serving.call("PATCH", f"/v1/sessions/{id}", dict.fromkeys((*names, "soft")))
+    assert session.status == 200
+    # It is described by its command again.
+    assert (session.json["labels"], session.json["description"]) == ({}, "exec cat")
+    assert serving.call("POST", "/v1/tokens", {"scope": None, "ttl": None, "labels": None, "owner": None}).status == 201
+    serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
+
+
 @pytest.mark.covers("server:15")
 def test_the_problems_are_those_of_the_contract() -> None:
     """A new error of the library is provoked here, or no route raises it."""

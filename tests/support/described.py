@@ -37,14 +37,27 @@ def _routes() -> list[tuple[re.Pattern[str], str]]:
     return [(re.compile(re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(path))), path) for path in _document()["paths"]]
 
 
-def check_described(method: str, target: str, answer: Answer) -> None:
-    """AssertionError for a difference. Nothing is known of addresses that are no route."""
+def operation_of(method: str, target: str) -> tuple[str, str, dict[str, Any]] | None:
     where = re.sub(r"^/v1/nodes/[^/]+/", "/v1/", target.partition("?")[0])
     path = next((path for pattern, path in _routes() if pattern.fullmatch(where)), None)
     name = "get" if method == "HEAD" else method.lower()
-    if path is None or name not in _document()["paths"][path] or answer.status in (0, 101):
+    if path is None or name not in _document()["paths"][path]:
+        return None
+    return path, name, _document()["paths"][path][name]
+
+
+def check_described(method: str, target: str, answer: Answer, sent: bytes = b"") -> None:
+    """AssertionError for a difference, also of a body that was accepted. Nothing is known of addresses that are no
+    route."""
+    found = operation_of(method, target)
+    if found is None or answer.status in (0, 101):
         return
-    described = _document()["paths"][path][name]["responses"]
+    path, name, operation = found
+    if "requestBody" in operation and answer.status < 400:
+        schema = operation["requestBody"]["content"]["application/json"]["schema"]
+        faults = list(Draft202012Validator(schema).iter_errors(json.loads(sent or b"{}")))
+        assert not faults, f"{method} {target} accepts {faults[0].json_path}: {faults[0].message[:500]}"
+    described = operation["responses"]
     status = str(answer.status) if answer.status < 400 else "default"
     assert status in described, f"{method} {target} answers {answer.status}, which is not described"
     media = answer.headers.get("content-type", "").partition(";")[0]

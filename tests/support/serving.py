@@ -80,7 +80,7 @@ def request(
         there.sendall("\r\n".join([*lines, "", ""]).encode("latin-1") + body)
         answer = read_answer(there, is_head=method == "HEAD")
     # Whatever a test asks for.
-    check_described(method, target, answer)
+    check_described(method, target, answer, body)
     return answer
 
 

@@ -61,7 +61,7 @@ class StartOptions(TypedDict, total=False):
     restart: str | Mapping[str, Any]
     log_cap: Size
     notify: Literal["never", "exit", "failure", "auto"]
-    watch: Sequence[str | Mapping[str, Any]]
+    watch: str | Mapping[str, Any] | Sequence[str | Mapping[str, Any]]
     monitor: bool | Mapping[str, Any]
     heartbeat: Duration | None
     soft: Duration | None

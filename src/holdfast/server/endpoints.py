@@ -55,6 +55,8 @@ class Endpoint:
     query: tuple[Option, ...] | None = ()
     # None: it takes no body.
     body: tuple[Option, ...] | None = None
+    # The fields without which a body means nothing. All others may be null, which is the same as leaving them out.
+    required: tuple[str, ...] = ()
     # Whether a value of the body is checked here; the library itself checks those of a start and an update.
     is_checked: bool = True
     # Its name in the audit file.
@@ -158,9 +160,21 @@ async def read_body(request: Request, row: Endpoint, config: Config) -> dict[str
     """The JSON object of the body, with no other fields than these. An empty body is the same as an empty object."""
     known = {each.name: each for each in row.body or ()}
     sent = await _sent(request, config.server_body_bytes, config.server_body_time)
-    if not sent and "content-type" not in request.headers:
-        return {}
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+    has_body = bool(sent) or "content-type" in request.headers
+    value = _object(request.headers.get("content-type", ""), sent, config.server_body_depth) if has_body else {}
+    unknown = sorted(value.keys() - known.keys())
+    if unknown:
+        raise BadArgument(unknown[0][:80], "there is no such field", _one_of("give", known))
+    for name in row.required:
+        if value.get(name) is None:
+            raise BadArgument(name, "is missing", _one_of("give", row.required))
+    if row.is_checked:
+        return {name: given if given is None else known[name].check(given) for name, given in value.items()}
+    return value
+
+
+def _object(media: str, sent: bytes, depth: int) -> dict[str, Any]:
+    if media.partition(";")[0].strip().lower() != "application/json":
         raise WrongMediaType
     try:
         value = jsontext.read_finite(sent)
@@ -168,15 +182,9 @@ async def read_body(request: Request, row: Endpoint, config: Config) -> dict[str
         raise BadRequest("the body is not JSON", "send one JSON object") from None
     if not isinstance(value, dict):
         raise BadRequest("the body is not a JSON object", "send one JSON object")
-    depth = config.server_body_depth
     if jsontext.is_deeper(value, depth):
         error = TooLarge("the nesting of the body", depth, "send a flatter object", unit="levels")
         raise reached(error, "body_depth", depth)
-    unknown = sorted(value.keys() - known.keys())
-    if unknown:
-        raise BadArgument(unknown[0][:80], "there is no such field", _one_of("give", known))
-    if row.is_checked:
-        return {name: given if given is None else known[name].check(given) for name, given in value.items()}
     return value
 
 
@@ -229,6 +237,11 @@ def _schema(row: Option, *, is_checked: bool = True) -> dict[str, Any]:
     return {**schema, "description": row.doc}
 
 
+def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
+    doc = schema.pop("description")
+    return {"anyOf": [schema, {"type": "null"}], "description": doc}
+
+
 def openapi() -> dict[str, Any]:
     from .replies import Problem, schema_of
 
@@ -273,7 +286,13 @@ def _operation(each: Endpoint, shapes: dict[str, Any], problem: dict[str, Any]) 
         operation |= {"security": [{"token": []}], "x-scope": each.scope}
     if each.body is not None:
         fields = {row.name: _schema(row, is_checked=each.is_checked) for row in each.body}
-        schema = {"type": "object", "additionalProperties": False, "properties": fields}
+        fields |= {name: _or_null(field) for name, field in fields.items() if name not in each.required}
+        schema = {
+            "type": "object",
+            "additionalProperties": False,
+            "properties": fields,
+            "required": list(each.required),
+        }
         media = {"schema": schema, **({"example": each.example} if each.example else {})}
         operation["requestBody"] = {"content": {"application/json": media}}
     return operation

@@ -134,11 +134,12 @@ async def metrics(ask: Ask) -> Response:
 @endpoint(
     *("POST", "/v1/auth/exchange", None, "A token for a one-time code"),
     body=(takes("code", TEXT, "The code that `hold serve` or `hold open` printed."),),
+    required=("code",),
     gives=replies.NewToken,
 )
 async def exchange(ask: Ask) -> dict[str, Any]:
     app, request = ask.app, ask.request
-    found = app.tokens.exchange(ask.body.get("code") or "")
+    found = app.tokens.exchange(ask.body["code"])
     if found is None:
         fix = "`hold open` prints an address with a new code"
         raise Unauthenticated("the code is unknown, used or too old", fix, reason="wrong_code")
@@ -153,6 +154,7 @@ async def exchange(ask: Ask) -> dict[str, Any]:
         takes("id", TEXT, "The id of the token: hf_<id>_<secret>.", high=64),
         takes("nonce", TEXT, "Random text of the client.", high=256),
     ),
+    required=("id", "nonce"),
     example={"id": "home", "nonce": "cJmN0f8Vtz"},
     gives=replies.Proof,
 )
@@ -160,10 +162,8 @@ async def prove(ask: Ask) -> dict[str, Any]:
     state = ask.request.state
     if not state.is_own:
         raise BadOrigin("a proof is made for pages of this server only")
-    id, nonce = ask.body.get("id"), ask.body.get("nonce")
-    if not id or not nonce:
-        raise BadArgument("nonce" if id else "id", "is missing", "give both")
-    return {"proof": ask.app.tokens.prove(id, state.origin, nonce), "origin": state.origin}
+    proof = ask.app.tokens.prove(ask.body["id"], state.origin, ask.body["nonce"])
+    return {"proof": proof, "origin": state.origin}
 
 
 _TTL = takes("ttl", DURATION, "How long it is valid.", low=1)
@@ -193,9 +193,10 @@ async def tokens(ask: Ask) -> dict[str, Any]:
 async def mint(ask: Ask) -> dict[str, Any]:
     body = ask.body
     scope, sessions, owner = body.get("scope") or "observe", body.get("sessions"), body.get("owner")
+    labels = body.get("labels")
     # As sessions have them; records and terminals show the label.
     label = plain_text("label", body.get("label") or "token", _LABEL_CHARACTERS)
-    owner, labels = None if owner is None else check_owner(owner), check_labels(body.get("labels") or {})
+    owner, labels = None if owner is None else check_owner(owner), {} if labels is None else check_labels(labels)
     if sessions is not None:
         if not isinstance(sessions, list) or not all(isinstance(each, str) for each in sessions):
             raise BadArgument("sessions", "is not a list of ids", "give full ids")
@@ -244,13 +245,12 @@ async def unlink(ask: Ask) -> Response:
 @endpoint(
     *("POST", "/v1/sessions/{id}/tickets", "observe", "A ticket for one WebSocket upgrade"),
     body=(takes("role", CHOICE, "What it allows.", words=("control", "observe")),),
+    required=("role",),
     example={"role": "observe"},
     gives=replies.Ticket,
 )
 async def ticket(ask: Ask) -> dict[str, Any]:
-    role = ask.body.get("role")
-    if role is None:
-        raise BadArgument("role", "is missing", "give control or observe")
+    role = ask.body["role"]
     ask.caller.must(role)
     secret = ask.app.tickets.issue(ask.session.id, role, ask.caller, ask.request.state.origin)
     ask.app.metrics.add("tickets_total", "issued")

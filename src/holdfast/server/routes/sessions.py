@@ -168,6 +168,7 @@ def _position(after: str, sort: str) -> tuple[str, tuple[str, str]]:
         ),
     ),
     is_checked=False,
+    required=("command",),
     example={"command": "echo hello", "labels": {"from": "openapi"}},
     status=201,
     gives=replies.Session,
@@ -175,8 +176,6 @@ def _position(after: str, sort: str) -> tuple[str, tuple[str, str]]:
 )
 async def start(ask: Ask) -> Response:
     options = ask.caller.narrowed(ask.body)
-    if "command" not in options:
-        raise BadArgument("command", "is missing", "give text for the shell, or a list of words")
     key = ask.request.headers.get("idempotency-key")
     once = None if key is None else ask.app.digest_of(options)
     command = options.pop("command")
@@ -361,13 +360,11 @@ async def close_stdin(ask: Ask) -> dict[str, Any]:
 @endpoint(
     *("POST", "/v1/sessions/{id}/resize", "control", "Change the size of its terminal"),
     body=(takes("cols", OTHER, "Columns, 1 to 1000."), takes("rows", OTHER, "Rows, 1 to 500.")),
+    required=("cols", "rows"),
     example={"cols": 100, "rows": 30},
     gives=replies.Session,
 )
 async def resize(ask: Ask) -> dict[str, Any]:
-    for name in ("rows", "cols"):
-        if ask.body.get(name) is None:
-            raise BadArgument(name, "is missing", "a size has both")
     return record(await ask.session.resize(ask.body["rows"], ask.body["cols"]))
 
 
@@ -377,14 +374,17 @@ async def resize(ask: Ask) -> dict[str, Any]:
         takes("signal", OTHER, "Its name or number."),
         takes("target", CHOICE, "To the command (default), its group or its tree.", words=("command", "group", "tree")),
     ),
+    required=("signal",),
     example={"signal": "WINCH"},
     gives=replies.Sent,
     audit="signal",
 )
 async def send_signal(ask: Ask) -> dict[str, Any]:
-    name = ask.body.get("signal")
+    name = ask.body["signal"]
     if not isinstance(name, (str, int)) or isinstance(name, bool):
-        raise BadArgument("signal", "is missing", "give a name such as HUP, TERM or USR1, or a number such as 15")
+        raise BadArgument(
+            "signal", "is neither a name nor a number", "give a name such as HUP, TERM or USR1, or a number such as 15"
+        )
     target = ask.body.get("target") or "command"
     sent = await ask.session.send_signal(name, target)
     ask.facts |= {"signal": name, "target": target}

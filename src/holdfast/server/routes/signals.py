@@ -136,11 +136,12 @@ async def drop_consumer(ask: Ask) -> Response:
 @endpoint(
     *("POST", _NAME + "/settle", "control", "Acknowledge these signals"),
     body=(takes("ids", OTHER, "Ids of signals."),),
+    required=("ids",),
     gives=replies.Settled,
     is_for_all=True,
 )
 async def settle(ask: Ask) -> dict[str, Any]:
-    ids = ask.body.get("ids")
+    ids = ask.body["ids"]
     if not isinstance(ids, list) or not _are_texts(ids):
         raise BadArgument("ids", "is not a list of ids of signals")
     consumer = _reopened(ask)
@@ -150,12 +151,11 @@ async def settle(ask: Ask) -> dict[str, Any]:
 @endpoint(
     *("POST", _NAME + "/ack", "control", "Acknowledge all signals up to one"),
     body=(takes("upto", TEXT, "The id of a signal."),),
+    required=("upto",),
     gives=replies.Settled,
     is_for_all=True,
 )
 async def acknowledge(ask: Ask) -> dict[str, Any]:
-    if not ask.body.get("upto"):
-        raise BadArgument("upto", "is missing", "give the id of a signal")
     return {"settled": await _reopened(ask).ack(upto=ask.body["upto"])}
 
 
