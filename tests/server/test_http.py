@@ -31,6 +31,7 @@ from support.serving import (
     closed_with,
     ended,
     filled,
+    request,
     started,
 )
 from support.through_nodes import ThroughNode
@@ -627,6 +628,18 @@ def test_a_revoked_link_closes_what_it_opened(serving: Serving) -> None:
     assert serving.call("GET", f"/v1/sessions/{session['id']}", token=token).slug == "unauthenticated"
     for id in (session["id"], other["id"]):
         serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
+
+
+def test_a_link_of_a_server_on_a_unix_socket_has_the_address_that_was_asked(world: World) -> None:
+    path = world.root / "sock" / "s"
+    public = "https://hold.example:8443"
+    for words, base in (((), "http://localhost"), (("--public-url", public), public)):
+        serving = Serving(world, "--unix", path, *words)
+        id = world.open().run("true", wait=10).id
+        headers = {"Host": "localhost", "Authorization": f"Bearer {serving.token}", "Content-Type": "application/json"}
+        made = request(str(path), f"/v1/sessions/{id}/links", headers, method="POST", body=b"{}")
+        assert made.json["url"].startswith(f"{base}/link#token=hf_"), made.body
+        assert serving.leave() == 0
 
 
 @pytest.mark.parametrize("ended_by", ["its own time", "another server"])

@@ -232,7 +232,9 @@ async def link(ask: Ask) -> dict[str, Any]:
     limits = {"sessions": [ask.session.id], **ask.caller.narrowing}
     caller, token = ask.app.tokens.issue(LINK, f"link-{ask.session.id}", "observe", ttl, **limits)
     ask.facts["id"] = caller.id
-    return {"url": f"{ask.app.url}/link#token={token}", **ask.app.tokens.describe(caller.id)}
+    # Browsers cannot open a unix socket: the client knows what forwards to it.
+    base = str(ask.request.base_url)[:-1] if ask.app.url.startswith("unix:") else ask.app.url
+    return {"url": f"{base}/link#token={token}", **ask.app.tokens.describe(caller.id)}
 
 
 @endpoint("DELETE", "/v1/sessions/{id}/links/{lid}", "manage", "Revoke a link", audit="link_revoked", status=204)
