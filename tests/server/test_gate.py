@@ -415,12 +415,26 @@ def test_an_upgrade_of_another_kind_of_request_is_answered_as_that(serving: Serv
     for size, target in ((8192, "/{}"), (8193, "/{}"), (8193, "/{}?"), (8193, "/x?{}")):
         filler = "a" * (size - len(f"GET {target} HTTP/1.1\r\n") + 2)
         answer = serving.ask(target.format(filler), {"Host": serving.address, **UPGRADE})
-        assert seen(answer) == (401, "unauthenticated")
+        assert seen(answer) == (404, "not-found")
         assert is_dressed(answer)
     with socket.create_connection(("127.0.0.1", serving.port), BOUND_S) as there:
         lines = [f"{name}: {value}" for name, value in {**serving.bearer, **UPGRADE}.items()]
         there.sendall("\r\n".join([f"GET {ATTACH} HTTP/1.0", *lines, "", ""]).encode())
         assert seen(read_answer(there)) == (400, "bad-request")
+
+
+def test_an_address_that_is_none_is_not_found_also_without_a_token(serving: Serving) -> None:
+    host = {"Host": serving.address}
+    for target in ("/nothing", "/s", "/n/a", "/v1", "/v1/nothing", "/assets", "/index.html", "//"):
+        for method in ("GET", "POST"):
+            answer = serving.ask(target, host, method=method)
+            assert seen(answer) == (404, "not-found"), (method, target)
+            assert is_dressed(answer)
+        assert seen(serving.upgrade(target, host)) == (404, "not-found"), target
+        wrong = {**host, "Authorization": "Bearer hf_home_wrong"}
+        assert seen(serving.ask(target, wrong)) == (401, "unauthenticated"), target
+    for target in ("/metrics", "/v1/sessions", "/v1/sessions/x", "/v1/nodes/a/sessions", "/v1/nodes/a/no/such"):
+        assert seen(serving.ask(target, host)) == (401, "unauthenticated"), target
 
 
 def test_a_refused_upgrade_is_no_error_of_the_server(serving: Serving) -> None:

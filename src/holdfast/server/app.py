@@ -33,7 +33,7 @@ from .attach import attach_params, attend
 from .audit import Audit
 from .endpoints import as_json, by_path, read_body, read_query
 from .events import Events
-from .gate import Patience, Tickets, peer_of
+from .gate import ATTACH, NODES, Patience, Tickets, peer_of
 from .metrics import Metrics
 from .observers import Feeds
 from .responses import NoSuchAddress, ScopeMissing, TicketSpent, reached
@@ -163,13 +163,13 @@ class App:
         self._tasks: set[asyncio.Task[Any]] = set()
         self.routes = [
             *(Route(path, self._handler(rows), methods=list(rows)) for path, rows in by_path().items()),
-            WebSocketRoute("/v1/sessions/{id}/attach", self.attach),
-            Route("/v1/sessions/{id}/attach", self.no_upgrade),
+            WebSocketRoute(ATTACH, self.attach),
+            Route(ATTACH, self.no_upgrade),
         ]
         self._router = Router(self.routes, redirect_slashes=False, default=_nowhere)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"].startswith("/v1/nodes/"):
+        if scope["path"].startswith(NODES):
             if self.nodes is None or scope["state"].get("is_from_view"):
                 raise NoSuchNode(scope["path"].split("/")[3][:80])
             from ..nodes.routes import forward
@@ -262,7 +262,7 @@ class App:
         self._starts[caller.id] = [*recent, now]
 
     async def attach(self, socket: WebSocket) -> None:
-        socket.scope["state"]["route"] = "/v1/sessions/{id}/attach"
+        socket.scope["state"]["route"] = ATTACH
         caller: Caller = socket.state.caller
         ticket: Ticket | None = socket.state.ticket
         try:

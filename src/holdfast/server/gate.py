@@ -61,6 +61,9 @@ if TYPE_CHECKING:
 
 # How a caller without a token gets one, and how it checks that this is the server it knows.
 LOGIN = frozenset(("/v1/auth/exchange", "/v1/auth/prove"))
+ATTACH = "/v1/sessions/{id}/attach"
+# Addresses below it are those of another machine.
+NODES = "/v1/nodes/"
 _TOO_MANY = 1013
 
 # No path of ours has these characters: such requests probe for files.
@@ -87,6 +90,7 @@ class Gate:
         # The addresses that need no token: the page, health, the description of the routes and of problems.
         self._public = _any_of(public)
         self._page = _any_of(ADDRESSES)
+        self._known = _any_of([*by_path(), ATTACH])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
@@ -164,6 +168,9 @@ class Gate:
         ticket = _ticket_of(scope)
         authorization = headers.get("authorization")
         if ticket is None and authorization is None:
+            path = scope["path"]
+            if not self._known.fullmatch(path) and not path.startswith(NODES):
+                raise NoSuchAddress
             raise Unauthenticated("the request has no token", reason="no_token")
         caller, state["ticket"] = self._caller(ticket, authorization, origin)
         if caller is None:
