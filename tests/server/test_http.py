@@ -745,6 +745,9 @@ def test_what_is_unknown_is_named(serving: Serving) -> None:
     assert serving.call("POST", "/v1/sessions", {"command": ""}).slug == "empty-command"
     assert serving.call("POST", "/v1/sessions", {"command": "true", "lifetime": "owner"}).slug == "bad-argument"
     assert serving.call("POST", "/v1/sessions", {"command": ["/nonexistent"]}).slug == "spawn-error"
+    twice = b'{"command": "true", "labels": {"a": "b", "a": "c"}}'
+    doubled = serving.ask("/v1/sessions", {**serving.bearer, **TYPED}, method="POST", body=twice)
+    assert (doubled.slug, "'a'" in doubled.json["detail"]) == ("bad-request", True)
     deep: object = {}
     for _ in range(40):
         deep = {"a": deep}
@@ -758,6 +761,7 @@ def test_what_is_unknown_is_named(serving: Serving) -> None:
     assert serving.ask("/problems/nonsense", {"Host": serving.address}).status == 404
 
 
+TYPED = {"Content-Type": "application/json"}
 # What a parameter, and a field of a body, can be instead of what is asked for.
 JUNK_TEXTS = ("", "x", "-1", "1e9", "9" * 20, "%00", "%ff", "%ed%a0%80", "a" * 5000, "[]", "(", "*", "a,b", ":", "/")
 JUNK_VALUES: tuple[Any, ...] = (

@@ -176,6 +176,7 @@ def test_what_is_no_request_for_a_ticket_is_refused_by_name(serving: Serving, se
         (target, typed, b"{", (400, "bad-request")),
         (target, typed, b"[" * 100_000, (400, "bad-request")),
         (target, typed, b'{"role": "\xff"}', (400, "bad-request")),
+        (target, typed, b'{"role": "observe", "role": "control"}', (400, "bad-request")),
         (target, typed, b"{}", (400, "bad-argument")),
         (target, typed, b'{"role": "manage"}', (400, "bad-argument")),
         (target, typed, b'{"role": "observe", "ttl": 9}', (400, "bad-argument")),

@@ -178,6 +178,7 @@ def _object(media: str, sent: bytes, depth: int) -> dict[str, Any]:
         raise WrongMediaType
     try:
         value = jsontext.read_finite(sent)
+        json.loads(sent, object_pairs_hook=_each_once)
     except (ValueError, RecursionError):
         raise BadRequest("the body is not JSON", "send one JSON object") from None
     if not isinstance(value, dict):
@@ -186,6 +187,14 @@ def _object(media: str, sent: bytes, depth: int) -> dict[str, Any]:
         error = TooLarge("the nesting of the body", depth, "send a flatter object", unit="levels")
         raise reached(error, "body_depth", depth)
     return value
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> None:
+    seen: set[str] = set()
+    for name, _ in pairs:
+        if name in seen:
+            raise BadRequest(f"the field {name[:80]!a} is given more than once", "give it once")
+        seen.add(name)
 
 
 async def _sent(request: Request, most: int, seconds: float) -> bytes:
