@@ -461,23 +461,43 @@ def test_by_activity_what_prints_again_after_it_was_listed_comes_once_more_and_n
 @also_through_a_node
 def test_a_stopped_runner_is_unreachable_and_the_others_answer(serving: Serving) -> None:
     stuck, other = (started(serving, "exec cat", stdin="open") for _ in range(2))
-    os.kill(stuck["runner_pid"], signal.SIGSTOP)
+    terminal = started(serving, "exec cat", tty=True)
+    stopped = (stuck["runner_pid"], terminal["runner_pid"])
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    # A stop is missing: it ends the command also without its runner.
+    writes: list[tuple[str, str, dict[str, Any]]] = [
+        ("POST", f"{stuck['id']}/input", {"write": "x"}),
+        ("POST", f"{stuck['id']}/close-stdin", {}),
+        ("POST", f"{terminal['id']}/input", {"keys": ["a"]}),
+        ("POST", f"{terminal['id']}/input", {"eof": True}),
+        ("POST", f"{terminal['id']}/resize", {"cols": 90, "rows": 30}),
+        ("POST", f"{stuck['id']}/send-signal", {"signal": "USR1"}),
+        ("PATCH", stuck["id"], {"labels": {"a": "b"}}),
+    ]
+
+    def write(method: str, target: str, body: dict[str, Any]) -> Answer:
+        sent = {"method": method, "body": json.dumps(body).encode(), "bound": 60}
+        return serving.ask(f"/v1/sessions/{target}", {**serving.bearer, **TYPED}, **sent)
+
     try:
-        with ThreadPoolExecutor() as pool:
+        with ThreadPoolExecutor(len(writes) + 1) as pool:
             passed = QuietTime()
             slow = pool.submit(serving.call, "GET", f"/v1/sessions/{stuck['id']}")
             assert serving.call("GET", f"/v1/sessions/{other['id']}").json["state"] == "running"
             assert (slow.result().status, slow.result().json["state"]) == (200, "unreachable")
             assert passed.seconds() < Settings.hosts_sweep_timeout
-            target = f"/v1/sessions/{stuck['id']}/input"
-            headers = {**serving.bearer, "Content-Type": "application/json"}
-            sent = {"method": "POST", "body": b'{"write": "x"}', "bound": 30}
-            write = pool.submit(serving.ask, target, headers, **sent)
+            waiting = [pool.submit(write, *each) for each in writes]
             assert serving.call("POST", f"/v1/sessions/{other['id']}/input", {"write": "x"}).status == 200
-            assert (write.result().status, write.result().slug) == (504, "unreachable")
+            assert serving.call("GET", "/v1/sessions?state=running").json["items"][0]["id"] == other["id"]
+            assert not waiting[0].done()
+            for each, asked in zip(waiting, writes, strict=True):
+                assert (each.result().status, each.result().slug) == (504, "unreachable"), asked
+        assert serving.call("DELETE", f"/v1/sessions/{stuck['id']}").slug == "still-running"
     finally:
-        os.kill(stuck["runner_pid"], signal.SIGCONT)
-    for id in (stuck["id"], other["id"]):
+        for pid in stopped:
+            os.kill(pid, signal.SIGCONT)
+    for id in (stuck["id"], other["id"], terminal["id"]):
         serving.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
 
 
