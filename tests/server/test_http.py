@@ -17,6 +17,7 @@ import pytest
 from websockets.sync.client import connect
 
 from holdfast.config.settings import Settings
+from holdfast.core.clock import now_text
 from holdfast.model import SESSION_KEYS
 from holdfast.server.endpoints import openapi
 from holdfast.server.routes.sessions import _CLEAN_NAMES
@@ -36,6 +37,7 @@ from support.serving import (
 )
 from support.through_nodes import ThroughNode
 from support.waiting import until
+from support.webviewer import WebViewer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -716,26 +718,46 @@ def test_a_code_is_exchanged_once_and_the_server_proves_itself(serving: Serving,
 
 @pytest.mark.covers("server:23")
 def test_inputs_and_the_audit_file_name_authors_and_contain_no_password(serving: Serving, world: World) -> None:
+    began = now_text()
     token = minted(serving, label="ops", scope="manage")
-    script = "stty -echo; printf 'Password: '; read p; stty echo; printf 'got %s\\n' ${#p}; exec cat"
+    script = 'stty -echo; for n in 1 2 3 4; do printf "Password $n: "; read p; echo got ${#p}; done; exec cat'
     session = serving.call("POST", "/v1/sessions", {"command": script, "tty": True}, token=token).json
-    serving.call("GET", f"/v1/sessions/{session['id']}/wait?until=match&match=Password:&timeout=30")
-    serving.call("POST", f"/v1/sessions/{session['id']}/input", {"submit": "tr0ub4dor-3"}, token=token)
-    serving.call("GET", f"/v1/sessions/{session['id']}/wait?until=match&match=got.11&timeout=30")
-    inputs = serving.call("GET", f"/v1/sessions/{session['id']}/inputs").json["items"]
-    assert [(each["by"], each["bytes"]) for each in inputs][:1] == [("web:ops", 12)]
-    assert inputs[0]["offset"] == len("Password: ")
-    serving.call("POST", f"/v1/sessions/{session['id']}/stop", {"grace": 0, "reason": "done"})
+    at = f"/v1/sessions/{session['id']}"
+
+    def asked(number: int) -> None:
+        woke = serving.call("GET", f"{at}/wait?until=match&match=Password.{number}:&timeout=30")
+        assert woke.json["reason"] == "match"
+
+    secrets = [f"tr0ub4dor-{number}!" for number in range(4)]
+    bodies = ({"submit": secrets[0]}, {"paste": secrets[1] + "\n"}, {"write": secrets[2] + "\n"})
+    for number, body in enumerate(bodies, 1):
+        asked(number)
+        assert serving.call("POST", f"{at}/input", body, token=token).status == 200
+    asked(4)
+    viewer = WebViewer(serving.address, serving.token, session["id"])
+    viewer.begun()
+    viewer.type(secrets[3].encode() + b"\r")
+    viewer.until(lambda: viewer.text.count("got 12") == 4, "what follows the last password")
+    viewer.leave()
+    inputs = serving.call("GET", f"{at}/inputs").json["items"]
+    assert [(each["by"], each["bytes"]) for each in inputs] == [*[("web:ops", 13)] * 3, ("web:home", 13)]
+    whole, prompt = len("Password 1: got 12\r\n"), len("Password 1: ")
+    assert [each["offset"] for each in inputs] == [whole * number + prompt for number in range(4)]
+    times = [began, *(each["at"] for each in inputs), now_text()]
+    assert times == sorted(times)
+    serving.call("POST", f"{at}/stop", {"grace": 0, "reason": "done"})
     audit = [json.loads(line) for line in (world.home / "server" / "audit.jsonl").read_text().splitlines()]
     acted = [(each["action"], each["by"]) for each in audit if each.get("session") == session["id"]]
     assert acted == [("start", "web:ops"), ("stop", "web:home")]
     assert ("token", "web:home") in [(each["action"], each["by"]) for each in audit]
-    assert all(each["at"].endswith("Z") for each in audit)
+    times = [began, *(each["at"] for each in audit), now_text()]
+    assert times == sorted(times)
     assert os.stat(world.home / "server" / "audit.jsonl").st_mode & 0o777 == 0o600
-    for path in _files(world.home):
-        assert b"tr0ub4dor-3" not in path.read_bytes(), path
+    for path in (*_files(world.home), *_files(world.runtime)):
+        assert b"tr0ub4dor" not in path.read_bytes(), path
 
 
+@pytest.mark.covers("server:23")
 @pytest.mark.parametrize("ended_by", ["input", "close-stdin"])
 def test_the_end_of_input_is_recorded_with_its_author(serving: Serving, ended_by: str) -> None:
     token = minted(serving, label="ops", scope="control")
@@ -867,14 +889,23 @@ def test_the_series_of_the_metrics_do_not_grow_with_the_sessions(serving: Servin
         id = started(serving, "true")["id"]
         ended(serving, id)
 
+    def consume(name: str, owner: str) -> None:
+        assert serving.call("PUT", f"/v1/consumers/{name}", {"owners": [owner], "start": "retained"}).status == 200
+
     start()
+    consume("consumer-1", "owner-1")
     series()
     few = series()
     (one,) = (world.home / "sessions").iterdir()
     for number in range(499):
-        copied(one, f"b{number:08d}")
+        place = f"ssh:host-{number}" if number % 2 else "local"
+        words = {"name": f"name-{number}", "owner": f"owner-{number}", "labels": {f"key-{number}": "x"}, "place": place}
+        copied(one, f"b{number:08d}", **words)
+    consume("consumer-2", "owner-2")
     assert series() == few
-    assert 'holdfast_sessions{state="exited",place="local"} 500' in serving.call("GET", "/metrics").body.decode()
+    counted = serving.call("GET", "/metrics").body.decode()
+    assert 'holdfast_sessions{state="exited",place="local"} 251' in counted
+    assert 'holdfast_sessions{state="exited",place="ssh"} 249' in counted
 
 
 def test_counters_begin_with_the_server_and_never_fall(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -907,13 +938,14 @@ def test_an_invented_method_adds_no_series_to_the_metrics(serving: Serving) -> N
     assert counted == ['holdfast_http_requests_total{route="-",method="OTHER",code="405"} 3']
 
 
-def copied(session: Path, id: str) -> None:
-    """Another session with the same past."""
+def copied(session: Path, id: str, **words: Any) -> None:
+    """Another session with the same past, and its own words in its spec."""
     target = session.with_name(id)
     target.mkdir(mode=0o700)
     for name in ("spec.json", "state.json", "exit.json"):
         record = json.loads((session / name).read_text().replace(session.name, id))
         record.pop("check", None)
+        record |= words if name == "spec.json" else {}
         (target / name).write_text(json.dumps(record))
     (target / "signals.jsonl").write_text((session / "signals.jsonl").read_text().replace(session.name, id))
     for path in target.iterdir():
