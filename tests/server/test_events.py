@@ -24,6 +24,8 @@ from support.serving import (
     serving_inside,
     started,
 )
+from support.session_files import copied
+from support.through_nodes import ThroughNode
 from support.waiting import until
 
 if TYPE_CHECKING:
@@ -196,16 +198,13 @@ def test_cut_fifty_times_a_reader_has_every_signal_once_in_order(world: World, s
     hf = world.open()
     chance = random.Random(18)
     sessions: list[Session] = []
-    done = threading.Event()
 
     def load() -> None:
         commands = (f"echo hit {number}; echo hit again" for number in range(60))
         sessions.extend(hf.start(each, watch=["hit"], notify="exit", owner="load") for each in commands)
         for session in sessions:
             session.wait(timeout=30)
-        done.set()
-        # Its signal wakes a reader that has read all the others before.
-        sessions.append(hf.start("true", notify="exit", owner="load"))
+        sessions.append(hf.start("true", notify="exit", owner="last"))
         sessions[-1].wait(timeout=30)
 
     with EventReader(serving, "/v1/events?types=signal") as reader:
@@ -213,22 +212,61 @@ def test_cut_fifty_times_a_reader_has_every_signal_once_in_order(world: World, s
     thread = threading.Thread(target=load)
     thread.start()
     seen: list[str] = []
-    for left in [*(chance.randrange(1, 5) for _ in range(50)), None]:
-        with EventReader(serving, "/v1/events?types=signal", last=last) as reader:
+    owners: set[str] = set()
+    # Most often in the middle of an event, and all in all before the last.
+    for cut in [*(chance.randrange(1, 2500) for _ in range(50)), None]:
+        with EventReader(serving, "/v1/events?types=signal", last=last, cut=cut) as reader:
             for name, id, data in reader:
                 assert name in ("hello", "signal"), (name, data)
                 if name == "signal":
                     assert id is not None
                     seen.append(data["id"])
+                    owners.add(data["owner"])
                     last = id
-                    left = None if left is None else left - 1
-                if left == 0 or (done.is_set() and len(seen) >= len(recorded(serving))):
+                if "last" in owners and len(seen) >= len(recorded(serving)):
                     break
     thread.join()
     assert seen == recorded(serving)
     for session in sessions:
         own = [id for id in seen if id.startswith(session.id)]
         assert own == [each.id for each in session.told() if isinstance(each, Signal) and each.routed]
+
+
+@also_through_a_node
+def test_a_reader_that_is_behind_what_is_kept_lists_again(world: World, serving: Serving) -> None:
+    hf = world.open()
+    first = hf.run("true", notify="exit", wait=10)
+    until(lambda: recorded(serving))
+    hf.run("true", notify="exit", wait=10)
+    until(lambda: len(recorded(serving)) == 2)
+    with EventReader(serving) as reader:
+        generation = reader.until("hello")["generation"]
+    first.remove()
+    until(lambda: len(recorded(serving)) == 1)
+    with EventReader(serving, last=f"{generation}:0") as reader:
+        events = iter(reader)
+        assert [next(events)[0], next(events)[2]] == ["hello", {"reason": "too_old"}]
+
+
+@pytest.mark.long
+@also_through_a_node
+def test_a_reader_that_is_a_thousand_events_behind_lists_again(world: World, serving: Serving) -> None:
+    hf = world.open()
+    session = hf.run("true", notify="exit", wait=10)
+    until(lambda: recorded(serving))
+    own = serving.direct if isinstance(serving, ThroughNode) else serving
+    with EventReader(serving) as reader:
+        reader.until("hello")
+        own.kill(signal.SIGSTOP)
+        for number in range(1001):
+            copied(world.session(session.id), f"b{number:08d}")
+        own.kill(signal.SIGCONT)
+        last, reset = next((id, data) for name, id, data in reader if name == "reset")
+        assert reset == {"reason": "overflow"}
+    assert serving.call("GET", "/v1/sessions?count=true&limit=1").json["count"] == 1002
+    newest = hf.run("true", notify="exit", wait=10)
+    with EventReader(serving, last=last) as reader:
+        assert reader.until("signal", session=newest.id)
 
 
 def recorded(serving: Serving) -> list[str]:

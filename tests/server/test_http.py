@@ -35,6 +35,7 @@ from support.serving import (
     request,
     started,
 )
+from support.session_files import copied
 from support.through_nodes import ThroughNode
 from support.waiting import until
 from support.webviewer import WebViewer
@@ -936,20 +937,6 @@ def test_an_invented_method_adds_no_series_to_the_metrics(serving: Serving) -> N
         assert serving.ask("/v1/info", method=f"BREW{number}").status == 405
     counted = [line for line in serving.call("GET", "/metrics").body.decode().splitlines() if 'code="405"' in line]
     assert counted == ['holdfast_http_requests_total{route="-",method="OTHER",code="405"} 3']
-
-
-def copied(session: Path, id: str, **words: Any) -> None:
-    """Another session with the same past, and its own words in its spec."""
-    target = session.with_name(id)
-    target.mkdir(mode=0o700)
-    for name in ("spec.json", "state.json", "exit.json"):
-        record = json.loads((session / name).read_text().replace(session.name, id))
-        record.pop("check", None)
-        record |= words if name == "spec.json" else {}
-        (target / name).write_text(json.dumps(record))
-    (target / "signals.jsonl").write_text((session / "signals.jsonl").read_text().replace(session.name, id))
-    for path in target.iterdir():
-        path.chmod(0o600)
 
 
 @also_through_a_node

@@ -120,10 +120,16 @@ def chunks_of(there: socket.socket, read: bytes) -> Iterator[bytes]:
 
 
 class EventReader:
-    """One reader of `/v1/events`: its events as (name, id, data). Closing the socket ends it."""
+    """One reader of `/v1/events`: its events as (name, id, data). It ends after `cut` bytes, wherever that is. Closing
+    the socket ends it on the server."""
 
     def __init__(
-        self, serving: Serving | Inside, target: str = "/v1/events", last: str | None = None, token: str | None = None
+        self,
+        serving: Serving | Inside,
+        target: str = "/v1/events",
+        last: str | None = None,
+        token: str | None = None,
+        cut: int | None = None,
     ):
         headers = serving.bearer if token is None else {**serving.bearer, "Authorization": f"Bearer {token}"}
         if last is not None:
@@ -137,6 +143,7 @@ class EventReader:
             raw += self.socket.recv(1)
         self.answer = Answer(raw)
         self._text = b""
+        self._left = cut
         self._chunks = chunks_of(self.socket, b"")
 
     def __enter__(self) -> EventReader:
@@ -147,12 +154,16 @@ class EventReader:
 
     def __iter__(self) -> Iterator[tuple[str, str | None, Any]]:
         for chunk in self._chunks:
-            self._text += chunk
+            self._text += chunk[: self._left]
+            if self._left is not None:
+                self._left = max(0, self._left - len(chunk))
             while b"\n\n" in self._text:
                 block, _, self._text = self._text.partition(b"\n\n")
                 fields = dict(line.partition(": ")[::2] for line in block.decode().split("\n"))
                 if "event" in fields:
                     yield fields["event"], fields.get("id"), json.loads(fields["data"])
+            if self._left == 0:
+                return
 
     def until(self, name: str, **facts: Any) -> Any:
         """The data of the next event of this name, in which these facts hold."""

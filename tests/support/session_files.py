@@ -117,3 +117,17 @@ def terminal_files(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
             return files
 
         yield make
+
+
+def copied(session: Path, id: str, **words: Any) -> None:
+    """Another session with the same past, and its own words in its spec."""
+    target = session.with_name(id)
+    target.mkdir(mode=0o700)
+    for name in ("spec.json", "state.json", "exit.json"):
+        record = json.loads((session / name).read_text().replace(session.name, id))
+        record.pop("check", None)
+        record |= words if name == "spec.json" else {}
+        (target / name).write_text(json.dumps(record))
+    (target / "signals.jsonl").write_text((session / "signals.jsonl").read_text().replace(session.name, id))
+    for path in target.iterdir():
+        path.chmod(0o600)
