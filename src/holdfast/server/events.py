@@ -263,7 +263,7 @@ class Events:
         """One event for each session that may have changed since the signal at this position."""
         if "session" not in reader.wanted.types:
             return
-        since_s = max(0.0, (_seconds(at or "") or 0.0) - _LATE_S)
+        since_s = max(0.0, (epoch(at or "") or 0.0) - _LATE_S)
         for shot in await self._hf.sessions(all=True):
             if reader.wanted.fits(shot.id, shot.owner, shot.labels) and self._may_be_new(shot, since_s):
                 change = "ended" if shot.state in FINAL_STATES else "updated"
