@@ -145,6 +145,15 @@ def test_kill_9_kills_the_sessions_named_after_it(world: World, start: Start) ->
     assert session.exit.signal == "SIGKILL"  # type: ignore[union-attr]
 
 
+def test_a_kill_of_the_command_alone_names_what_it_leaves(world: World) -> None:
+    id = world.hold("start", "--name", "web", "--", "sleep 600 & echo ready; wait", check=True).stdout.strip()
+    world.hold("wait", "web", "--match", "ready", check=True)
+    done = world.hold("kill", "-9", "web", check=True)
+    left = rf"pid \d+ sleep 600 \(`hold stop {id}` ends it\)"
+    assert re.fullmatch(rf"{id}: sent to 1 process; what it started continues: {left}\n", done.stdout)
+    world.hold("stop", "web", check=True)
+
+
 def _titles(*pids: int) -> list[str]:
     shown = subprocess.run(["ps", "-o", "args=", *map(str, pids)], capture_output=True, text=True, check=False)
     return [line.rstrip() for line in shown.stdout.splitlines()]

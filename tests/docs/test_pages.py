@@ -76,8 +76,10 @@ def test_every_command_and_option_that_a_page_names_exists(page: Path) -> None:
         if name in ("--help", "--version"):
             continue
         assert name in cli.names(), f"no command `hold {name}`"
-        known = cli.parser_of(name)[0].options
-        given = [word.partition("=")[0] for word in words if word.startswith("-")]
+        parser, module = cli.parser_of(name)
+        known = parser.options
+        understood = getattr(module, f"{name}_understood", list)(words)  # `-9` as `-s 9`
+        given = [word.partition("=")[0] for word in understood if word.startswith("-")]
         # `-aq` is `-a -q`.
         strangers = [each for each in given if each not in known and not {f"-{one}" for one in each[1:]} <= {*known}]
         assert not strangers, f"hold {name} knows no {strangers}"

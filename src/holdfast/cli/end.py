@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..model import Stopped
-    from ..sessions.api import Holdfast
+    from ..sessions.api import Holdfast, Session
 
 
 SURVIVED = 1
@@ -205,10 +205,25 @@ def kill_main(args: Namespace) -> int:
 
         def send(ref: str) -> tuple[dict[str, Any], str]:
             session = hf.get(ref)
+            # SIGKILL is taken for an end of everything: what it leaves is named.
+            is_kill = signal in (9, "KILL", "SIGKILL") and args.target == "command"
+            left = _started_by(session) if is_kill else ""
             sent = session.send_signal(signal, args.target)
-            return {"id": session.id, "sent": sent}, f"{session.id}: sent to {sent} process{'' if sent == 1 else 'es'}"
+            text = f"{session.id}: sent to {sent} process{'' if sent == 1 else 'es'}"
+            return {"id": session.id, "sent": sent}, text + left
 
         return _each(args, send, {"sent": 0}, "--signal")
+
+
+def _started_by(session: Session) -> str:
+    """The processes that the command of a session here has started."""
+    from ..core.processes import descendants, described_some
+
+    if session.place != "local" or session.pid is None:
+        return ""
+    some, more = described_some(descendants(session.pid))
+    words = [printable(process_words(each)) for each in some] + [f"and {more} more"] * bool(more)
+    return f"; what it started continues: {', '.join(words)} (`hold stop {session.id}` ends it)" if words else ""
 
 
 RM_HELP = """\
