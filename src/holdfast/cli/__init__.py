@@ -35,9 +35,9 @@ COMMANDS: dict[str, dict[str, tuple[str, str]]] = {
         "ls": ("look", "list sessions"),
         "top": ("top", "watch everything live"),
         "status": ("look", "details of one session"),
-        "logs": ("look", "print or follow output"),
-        "search": ("look", "find lines in output"),
-        "wait": ("look", "wait for end or output"),
+        "logs": ("logs", "print or follow output"),
+        "search": ("logs", "find lines in output"),
+        "wait": ("logs", "wait for end or output"),
     },
     "Type": {
         "send": ("type", "write input, unchanged"),

@@ -6,7 +6,8 @@ from ..core.clock import epoch
 from . import INTERRUPTED
 from .end import SURVIVED, in_words
 from .host import open_home
-from .look import listing, print_lines
+from .logs import print_lines
+from .look import listing
 from .output import below, note, printable, say, say_json, span, state_words, style, width
 from .parsing import Namespace, Parser, add_json, duration
 

@@ -378,7 +378,7 @@ class _Run:
 
     def _ended(self, session: Session) -> int:
         from ..errors import RunnerGone
-        from .look import exit_code
+        from .logs import exit_code
 
         if self._quiet:
             say_json(session)
