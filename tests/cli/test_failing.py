@@ -169,6 +169,15 @@ def test_a_session_that_ended_takes_no_input_and_no_signal(world: World, start: 
     assert f"session {id} ended" in done.stderr
 
 
+@pytest.mark.parametrize("words", [("export",), ("screen", "-o")])
+def test_a_file_that_cannot_be_written_is_named_as_it_was_given(
+    world: World, start: Start, words: tuple[str, ...]
+) -> None:
+    id = start("forever", options=("--tty",))
+    done = world.hold(words[0], id, *words[1:], "/nowhere/x")
+    assert (done.returncode, done.stderr.split("\n")[0]) == (1, "hold: /nowhere/x: No such file or directory")
+
+
 def test_a_closed_input_is_said_to_be_closed(world: World, start: Start) -> None:
     id = start("forever")
     code, message, reported = failed(world, "send", id, "x")

@@ -49,7 +49,10 @@ def save(path: str, content: Iterable[bytes]) -> None:
         _write(fd, content)
         return
     beside = f"{path}.{os.urandom(8).hex()}.part"
-    fd = os.open(beside, _NEW, 0o666)
+    try:
+        fd = os.open(beside, _NEW, 0o666)
+    except OSError as problem:
+        raise OSError(problem.errno, problem.strerror, path) from None
     try:
         _write(fd, content)
         os.replace(beside, path)
