@@ -860,7 +860,7 @@ def test_nothing_that_is_sent_makes_the_server_fail(world: World, monkeypatch: p
     # The first one may have ended: some of those values were deadlines.
     serving.call("POST", f"/v1/sessions/{session['id']}/stop", {"grace": 0})
     session = started(serving, "exec cat", stdin="open")
-    for waits, pointer in (({"match": "("}, "/wait_for"), ({"idle": "soon"}, "/wait_for/idle")):
+    for waits, pointer in (({"match": "("}, "/wait_for/match"), ({"idle": "soon"}, "/wait_for/idle")):
         body = {"write": "x", "wait_for": waits}
         refused = serving.call("POST", f"/v1/sessions/{session['id']}/input", body)
         assert refused.json["errors"][0]["pointer"] == pointer
