@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from support.fleets import Fleet
+from holdfast.errors import Busy, HoldfastError
+from holdfast.nodes.conversation import BYTES, LAST
+from holdfast.nodes.exchange import Broken
+from support.fleets import Fleet, leave
 from support.serving import START_BOUND_S, EventReader, closed_with, filled
 from support.through_nodes import attached, seen_until, there
 from support.waiting import until
@@ -212,9 +216,6 @@ def test_two_views_of_one_node_have_their_own_scopes_authors_and_limits(world: W
 
 async def _limits(node: Machine, fleets: list[Fleet]) -> None:
     """64 exchanges of one view and 64 of another are all that a node has. Each waits for the end of a command."""
-    from holdfast.errors import Busy, HoldfastError
-    from holdfast.nodes.exchange import Broken
-
     # A runner has at most 64 clients.
     start = ("start", "--", "exec sleep 600")
     ids = [(await asyncio.to_thread(node.hold, *start)).stdout.strip() for _ in range(3)]
@@ -242,18 +243,91 @@ async def _limits(node: Machine, fleets: list[Fleet]) -> None:
         for view in views[:2]:
             for _ in range(64):
                 talks.append(await opened(view))  # noqa: PERF401
-            refused = await refusal(view)
-            assert isinstance(refused, Busy)
-            assert "64 exchanges" in str(refused)
-            assert "(exchanges_of_a_view)" in str(refused)
-        refused = await refusal(views[2])
-        assert isinstance(refused, Busy)
-        assert "128 exchanges" in str(refused)
-        assert "(exchanges)" in str(refused)
+            _is_named(await refusal(view), "exchanges_of_a_view", 64)
+        _is_named(await refusal(views[2]), "exchanges", 128)
         await asyncio.to_thread(node.hold, "stop", *ids, "--grace", "0")
         for talk in talks:
             frame = await asyncio.wait_for(talk.receive(), START_BOUND_S)
             assert (frame["type"], frame["status"]) == ("http.response.start", 200)
+            await talk.close()
+
+
+def _is_named(refused: HoldfastError, key: str, limit: int) -> None:
+    assert isinstance(refused, Busy), refused
+    assert f"({key} is {limit})" in refused.message
+    assert (refused.facts["key"], refused.facts["limit"]) == (key, limit)
+
+
+# A server of a node whose links lead to `cat`: what comes back over a link is what was sent.
+_ECHOING = """
+import sys
+from holdfast.nodes import serving
+serving.far_end = lambda: ["sh", "-c", "exec cat"]
+from holdfast.cli import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.covers("nodes:22")
+def test_links_are_limited_apart_from_requests_and_their_refusal_names_the_limit(world: World, fleet: Fleet) -> None:
+    others = [Fleet(world, "second"), Fleet(world, "third")]
+    node = fleet.join("a")
+    for each in others:
+        joined(each, node, "manage")
+    id = node.hold("start", "--name", "web", "--", "exec sleep 600").stdout.strip()
+    server = world.program([sys.executable, "-c", _ECHOING, "serve", "--no-listen"], env=node.env)
+    world.closing.callback(leave, server)
+    assert "fabric" in server.line(START_BOUND_S), server.errors()
+    for each in (fleet, *others):
+        each.until_connected("a")
+    asyncio.run(_links(fleet.view, id, [fleet, *others]))
+
+
+async def _links(view: Machine, id: str, fleets: list[Fleet]) -> None:
+    async def linked(calls: Calls) -> Any:
+        talk = await calls.open("a")
+        await talk.send({"type": "far", "digest": "", "size": 0})
+        await echoes(talk)
+        return talk
+
+    async def echoes(talk: Any) -> None:
+        await talk.send_body(BYTES, b"an echo")
+        assert await asyncio.wait_for(talk.receive(), START_BOUND_S) == (BYTES + LAST, b"an echo")
+
+    async def refusal(calls: Calls) -> HoldfastError:
+        with pytest.raises(Broken) as over:
+            await linked(calls)
+        assert over.value.problem is not None, over.value
+        return HoldfastError.from_wire(over.value.problem)
+
+    async with AsyncExitStack() as stack:
+        views = [await stack.enter_async_context(viewing(each.view)) for each in fleets]
+        talks = [await linked(views[0]) for _ in range(64)]
+        _is_named(await refusal(views[0]), "links_of_a_view", 64)
+        for words in (("start", "--place", "node:a", "--json", "--", "true"), ("logs", "--json", "a/web")):
+            refused = await asyncio.to_thread(view.hold, *words, check=False)
+            _is_named(HoldfastError.from_wire(json.loads(refused.stderr.splitlines()[-1])), "links_of_a_view", 64)
+        # Requests of this view are answered, and another view has links of its own.
+        rows = json.loads((await asyncio.to_thread(view.hold, "ls", "--nodes", "a", "--json")).stdout)
+        assert [row["id"] for row in rows] == [id]
+        assert (await asyncio.to_thread(fleets[0].listed))["a"]["state"] == "connected"
+        talks += [await linked(views[1]) for _ in range(64)]
+        _is_named(await refusal(views[2]), "links", 128)
+        for talk in talks:
+            await echoes(talk)
+        await talks.pop(0).close()
+
+        async def has_another() -> bool:
+            try:
+                talks.append(await linked(views[0]))
+            except Broken:
+                return False
+            return True
+
+        async with asyncio.timeout(START_BOUND_S):
+            while not await has_another():
+                pass
+        for talk in talks:
             await talk.close()
 
 

@@ -42,7 +42,7 @@ _CLOSE_S = 0.5
 _RETRY_S, _RETRY_MAX_S = 1.0, 60.0
 # The library drops what a subscription has not taken beyond these. Credit keeps exchanges far below.
 _WAITING_MESSAGES = 64 << 10
-_WAITING_BYTES = 128 << 20
+_WAITING_BYTES = 256 << 20
 # The library's send buffer. When it is full, one stalled exchange would block all senders; credit keeps it smaller.
 _UNSENT_BYTES = 128 << 20
 _LAST_MESSAGES = 256

@@ -11,6 +11,7 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from ..core import wire
 from ..core.processes import VISIT_VARIABLE
@@ -21,6 +22,11 @@ from .conversation import BYTES, ERRORS, LAST
 from .exchange import Broken
 from .far_app import Calls
 from .joining import Viewing
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .conversation import Conversation
 
 _READ_BYTES = 64 << 10
 _CONNECT_S = 10.0
@@ -37,42 +43,49 @@ async def carry(name: str, digest: str, size: int, visit: str | None = None) -> 
     async with calls.through(address) as fabric:
         with suppress(TimeoutError):
             await asyncio.wait_for(fabric.ready.wait(), _CONNECT_S)
-        talk = await calls.open(name)
-        if visit is None:
-            await talk.send({"type": "far", "digest": digest, "size": size})
-        else:
-            await talk.send({"type": "visit", "session": visit, "scope": "control"})
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader()
-        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        return await _carried(await calls.open(name), name, digest, size, visit)
 
-        async def outwards() -> None:
-            while raw := await reader.read(_READ_BYTES):
-                await talk.send_body(BYTES, raw)
-            await talk.close()
 
-        moving = asyncio.ensure_future(outwards())
-        try:
-            while True:
-                frame = await talk.receive()
-                if isinstance(frame, dict):
-                    return int(frame.get("code") or 0)
-                number, raw = frame
-                if number in (ERRORS, ERRORS + LAST):
-                    sys.stderr.buffer.write(raw)
-                    sys.stderr.flush()
-                else:
-                    await asyncio.to_thread(_write_all, raw)
-        except Broken as problem:
-            error = HoldfastError.from_wire(problem.problem) if problem.problem else None
-            if visit is not None:
-                raise error or NodeUnreachable(name, str(problem), True) from None
-            sys.stderr.write(f"holdfast: {error or problem}\n")
-            return _NO_LINK
-        finally:
-            moving.cancel()
-            with suppress(asyncio.CancelledError, Broken):
-                await moving
+async def _carried(talk: Conversation, name: str, digest: str, size: int, visit: str | None) -> int:
+    loop = asyncio.get_running_loop()
+    reader = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    if visit is None:
+        asked: dict[str, Any] = {"type": "far", "digest": digest, "size": size}
+    else:
+        asked = {"type": "visit", "session": visit, "scope": "control"}
+
+    async def outwards() -> None:
+        await talk.send(asked)
+        while raw := await reader.read(_READ_BYTES):
+            await talk.send_body(BYTES, raw)
+        await talk.close()
+
+    has_begun = False
+    moving = asyncio.ensure_future(outwards())
+    try:
+        while True:
+            frame = await talk.receive()
+            if isinstance(frame, dict):
+                return int(frame.get("code") or 0)
+            number, raw = frame
+            if number in (ERRORS, ERRORS + LAST):
+                sys.stderr.buffer.write(raw)
+                sys.stderr.flush()
+            else:
+                has_begun = True
+                await asyncio.to_thread(_write_all, raw)
+    except Broken as problem:
+        why = problem.problem
+        error = HoldfastError.from_wire(why) if why else NodeUnreachable(name, str(problem), True)
+        if not has_begun:
+            raise error from None
+        sys.stderr.write(f"holdfast: {error}\n")
+        return _NO_LINK
+    finally:
+        moving.cancel()
+        with suppress(asyncio.CancelledError, Broken):
+            await moving
 
 
 def _write_all(raw: bytes) -> None:
@@ -86,8 +99,8 @@ def main() -> None:
         code = asyncio.run(carry(sys.argv[1], sys.argv[2], int(sys.argv[3]), visit))
     except HoldfastError as problem:
         sys.stderr.write(f"holdfast: {problem}\n")
-        if visit is not None:
-            # The deputy passes this error on with its type.
+        if visit is not None or not isinstance(problem, NodeUnreachable):
+            # The deputy passes this error on with its type. A place that does not answer has an error of its own.
             _write_all(MARK + b"have\n" + wire.control({"type": "refused", "problem": problem.to_json()}))
         code = _NO_LINK
     except (BrokenPipeError, KeyboardInterrupt):

@@ -45,7 +45,10 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("holdfast.nodes")
 
-EXCHANGES, EXCHANGES_OF_A_VIEW = 128, 64
+# The most that is open at a time, of all views and of one. A link lasts as long as its session, so links are counted
+# apart from requests.
+_LIMITS = {"exchanges": 128, "exchanges_of_a_view": 64, "links": 128, "links_of_a_view": 64}
+_LINK_FIX = "stop a session that this view started there, or `hold rm` one that it visits: each has a link"
 # A view that opened an exchange sends a request within this time.
 _FIRST_S = 10.0
 # A revoked view is told why its connections close, and has this long to read it.
@@ -67,6 +70,7 @@ class _Open:
     fabric: Fabric
     talk: Conversation
     caller: Caller | None = None
+    is_link: bool = False
 
 
 class Offering:
@@ -150,9 +154,9 @@ class Offering:
             return
         publish = partial(fabric.publish, subject)
         talk = Conversation(seal, publish)
-        of_view = sum(each.view == view.name for each in self._open.values())
-        refusal = _too_many(len(self._open), of_view)
-        if refusal is not None:
+        try:
+            self._check_limits(view, "exchanges")
+        except Busy as refusal:
             await publish(OPENED_HEAD + answer)
             await talk.close(refusal.to_json())
             return
@@ -172,6 +176,22 @@ class Offering:
             del self._open[exchange]
             with suppress(Broken):
                 await talk.close()
+
+    def _check_limits(self, view: View, kind: str) -> None:
+        views = [each.view for each in self._open.values() if each.is_link == (kind == "links")]
+        counts = {f"{kind}_of_a_view": views.count(view.name), kind: len(views)}
+        for key, count in counts.items():
+            limit = _LIMITS[key]
+            if count >= limit:
+                of = "this node" if key == kind else "this view"
+                refusal = Busy(f"{of} has {limit} {kind} open ({key} is {limit})")
+                refusal.facts |= {"key": key, "limit": limit}
+                refusal.fix = _LINK_FIX if kind == "links" else refusal.fix
+                raise refusal
+
+    def _count_link(self, view: View, this: _Open) -> None:
+        self._check_limits(view, "links")
+        this.is_link = True
 
     def _over(self, view: str, problem: Broken) -> None:
         if (problem.problem or {}).get("code") == FORGOTTEN:
@@ -195,21 +215,15 @@ class Offering:
             assert isinstance(first, dict)
             if view.scope != "manage":
                 raise ScopeMissing("manage")
+            self._count_link(view, this)
             await _carry(talk, [*self._arrive, str(first.get("digest")), str(int(first.get("size") or 0))])
         elif kind == "visit":
             assert isinstance(first, dict)
+            self._count_link(view, this)
             caller = self._caller_for(view, {"scope": first.get("scope"), "label": "visit"})
             await _carry(talk, _VISIT, await _visited(self._serve, caller, view, str(first.get("session"))))
         else:
             raise Unsupported(f"the service {str(kind)[:40]!a}", __version__, of="the node")
-
-
-def _too_many(all: int, of_view: int) -> Busy | None:
-    if of_view >= EXCHANGES_OF_A_VIEW:
-        return Busy(f"this view has {EXCHANGES_OF_A_VIEW} exchanges open (exchanges_of_a_view)")
-    if all >= EXCHANGES:
-        return Busy(f"this node has {EXCHANGES} exchanges open (exchanges)")
-    return None
 
 
 # The service `http`: ASGI events of one request or one WebSocket, one to one.

@@ -491,7 +491,7 @@ class Deputy:
             facts = problem.get("facts")
             error = wire.error({}, code, text, **(facts if isinstance(facts, dict) else {}))
             self._refuse({**error, "fix": _short(str(problem.get("fix") or ""))})
-        elif code in ("not-found", "removed"):
+        elif self._visit is not None and code in ("not-found", "removed"):
             self._linked = True
             self._over("missing", f"it was removed on the node {self._visit}", certain=True)
         else:
