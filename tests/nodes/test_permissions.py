@@ -353,7 +353,7 @@ def test_an_exchange_that_ended_before_its_turn_to_be_read_is_opened_again(fleet
     fleet.join("a").serve()
     fleet.until_connected("a")
 
-    async def main() -> dict[str, Any] | str:
+    async def main() -> list[dict[str, Any]] | str:
         async with viewing(fleet.view) as calls:
             opened = asyncio.Event()
             open_exchange = calls.open
@@ -369,5 +369,5 @@ def test_an_exchange_that_ended_before_its_turn_to_be_read_is_opened_again(fleet
             return await _ask(calls, "a", ["limit=1"], asyncio.Semaphore(1), asyncio.Semaphore(1))
 
     answer = asyncio.run(main())
-    assert isinstance(answer, dict), answer
-    assert answer["items"] == []
+    assert isinstance(answer, list), answer
+    assert answer[0]["items"] == []

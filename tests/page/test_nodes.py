@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import runpy
+import signal
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from holdfast.home import Home
 from support.browser import until
 from support.fleets import leave
 
 if TYPE_CHECKING:
     from support.browser import Chromium
     from support.fleets import Fleet, FleetServing
+    from support.world import World
+
+MANY_NODES = Path(__file__).parents[2] / "bench/many_nodes.py"
 
 
 @pytest.fixture
@@ -125,3 +134,33 @@ def test_nodes_are_followed_while_somebody_looks_and_asked_for_nothing_meanwhile
     leave(server)
     tab.page.wait_for_selector(row("third") + ":has-text('unreachable')")
     assert tab.problems == []
+
+
+def test_older_sessions_of_nodes_are_found_by_the_filter_and_shown_when_asked_for(
+    chromium: Chromium, fleet: Fleet, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setenv("HOLDFAST_HOME", str(fleet.view.home))
+        names = [f"n{number:02d}" for number in range(11)]
+        plan = runpy.run_path(str(MANY_NODES))["plan"](Home(), names, 100)
+    fleet.fabric.signal(signal.SIGHUP)
+    path = world.root / "plan.json"
+    path.write_text(json.dumps(plan))
+    nodes = world.program([sys.executable, str(MANY_NODES), str(path)])
+    assert nodes.line() == "ready", nodes.errors()
+    serving = fleet.serve_view()
+    until(lambda: serving.call("GET", "/v1/sessions?nodes=all&count=true").json["count"] == 1100)
+    tab = chromium.signed_in()
+    tab.shows("older finished sessions", ".older")
+    # Of those that ended, the newest; of those that run, all.
+    running = tab.page.locator(".chip:has-text('Running') b")
+    ended = tab.page.locator(".chip:has-text('Ended') b")
+    until(lambda: int(running.inner_text()) == 275)
+    assert int(ended.inner_text()) < 825
+    oldest = "a.row:has-text('n10/n10-job-99')"
+    tab.page.fill("#filter", "n10-job-99")
+    tab.page.wait_for_selector(oldest)
+    tab.page.fill("#filter", "")
+    tab.page.click(".older button")
+    tab.page.wait_for_selector(".older", state="detached")
+    until(lambda: int(ended.inner_text()) == 825)

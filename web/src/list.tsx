@@ -6,7 +6,7 @@ import { can } from "./api";
 import { useCell } from "./cell";
 import { dialog } from "./dialogs";
 import { age, clock, look, oneLine, plain, ran, type Session, title } from "./model";
-import { chosen, type Filter, FILTERS, filterOf, groupOf, GROUPS, isLoaded, labelsOf, listed, ORDERS, SECTIONS, sectionOf, sessions, unreachable, useFound, useScreens } from "./sessions";
+import { chosen, type Filter, FILTERS, filterOf, groupOf, GROUPS, hasOlder, isLoaded, labelsOf, listed, ORDERS, readOlder, SECTIONS, sectionOf, sessions, unreachable, useFound, useScreens } from "./sessions";
 import { Copy, isTyping, Link, State, Text, Trouble, useAnswer, useNow, Waiting } from "./ui";
 
 const SPARE_PX = 320;
@@ -42,6 +42,7 @@ export function List(): JSX.Element {
       <Filters filter={filter} all={listed(all)} shown={rows.length} busy={found.busy} />
       <Trouble error={found.error} />
       <Unreachable />
+      <Older />
       <div class="split">
         {rows.length > 0 ? (
           <Rows key={JSON.stringify(filter)} rows={rows} group={filter.group} now={now} current={current!} isChosen={selected !== null} select={select} isHeld={pressed.current !== null} />
@@ -87,6 +88,23 @@ function Unreachable(): JSX.Element | null {
         ))}
       </ul>
     </details>
+  );
+}
+
+/** Other machines have more finished sessions than the list: more of them are read when they are asked for. */
+function Older(): JSX.Element | null {
+  const isCut = useCell(hasOlder);
+  const [{ isReading, error }, set] = useState<{ isReading: boolean; error: unknown }>({ isReading: false, error: null });
+  if (!isCut) return null;
+  const read = (): void => {
+    set({ isReading: true, error: null });
+    readOlder().then(() => set({ isReading: false, error: null }), (error) => set({ isReading: false, error }));
+  };
+  return (
+    <div class="older">
+      Other machines have older finished sessions, which are not listed; the filter finds them. <button disabled={isReading} onClick={read}>Show more</button>
+      <Trouble error={error} again={read} />
+    </div>
   );
 }
 

@@ -10,6 +10,7 @@ interface Page {
   next: string | null;
   unavailable: { node?: string; why: string; seen_at: string | null }[];
   unreachable_nodes?: Record<string, number>;
+  truncated?: string[];
 }
 
 export const sessions = new Cell<ReadonlyMap<string, Session>>(new Map());
@@ -17,6 +18,8 @@ export const isLoaded = new Cell(false);
 export const announcement = new Cell("");
 /** How many nodes do not answer, by reason. */
 export const unreachable = new Cell<Record<string, number>>({});
+/** Whether other machines have older sessions that are not listed. */
+export const hasOlder = new Cell(false);
 
 const FLUSH_MS = 100;
 const PAGE = 200;
@@ -96,10 +99,11 @@ export const listener: Pick<Listener, "reset" | "session"> = {
   },
 };
 
-// Sessions of nodes: the newest, and what changes, while the page is visible. Their ids are `NODE/ID`.
+// Sessions of nodes: the newest, those that run, and what changes, while the page is visible. Their ids are `NODE/ID`.
 
 const NODES_MS = 2000;
 const MOST_PAGES = 5;
+let mostPages = MOST_PAGES;
 let isFollowing = false;
 
 /** Follow the nodes for as long as the page is open, if this home has any. */
@@ -146,7 +150,8 @@ export const ofNode = (node: string | null | undefined, session: Session): Sessi
 async function readNodes(): Promise<void> {
   const there = new Set<string>();
   const away = new Map<string, { why: string; seen_at: string | null }>();
-  for await (const answer of pages({ nodes: "all" }, MOST_PAGES)) {
+  let isCut = false;
+  const take = (answer: Page): void => {
     for (const each of answer.unavailable) if (each.node) away.set(each.node, { why: `${each.node} does not answer: ${each.why}`, seen_at: each.seen_at });
     for (const each of answer.items.filter((one) => one.node)) {
       const found = ofNode(each.node, each);
@@ -158,8 +163,17 @@ async function readNodes(): Promise<void> {
     }
     const counts = answer.unreachable_nodes ?? {};
     if (JSON.stringify(counts) !== JSON.stringify(unreachable.value)) unreachable.set(counts);
-  }
+    isCut = !!answer.next || !!answer.truncated;
+  };
+  for await (const answer of pages({ nodes: "all" }, mostPages)) take(answer);
+  hasOlder.set(isCut);
+  if (isCut) for await (const answer of pages({ nodes: "all", state: "running" }, MOST_PAGES)) take(answer);
   for (const [id, each] of sessions.value) if (each.node && !there.has(id) && !away.has(each.node)) change(id, null);
+}
+
+export async function readOlder(): Promise<void> {
+  mostPages += MOST_PAGES;
+  await readNodes();
 }
 
 const SENTENCE_MS = 1000;
@@ -231,7 +245,14 @@ export function useFound(q: string, count: number): Found {
       for await (const { items } of pages({ q })) for (const each of items) ids.add(each.id);
       // As many pages as the page knows of sessions of nodes.
       if ([...sessions.value.values()].some((each) => each.node)) {
-        for await (const { items } of pages({ q, nodes: "all" }, MOST_PAGES)) for (const each of items) ids.add(ofNode(each.node, each).id);
+        for await (const { items } of pages({ q, nodes: "all" }, MOST_PAGES)) {
+          for (const each of items) {
+            const session = ofNode(each.node, each);
+            ids.add(session.id);
+            // An older one, which the list did not have.
+            if (!sessions.value.has(session.id)) change(session.id, session);
+          }
+        }
       }
       if (isCurrent) setFound({ ids, error: null, q });
     };

@@ -82,12 +82,14 @@ def ls_main(args: Namespace) -> int:
         if args.node is None:
             local = hf.sessions(all=is_all, labels=dict(args.label or ()), search=args.search, **wanted)
         far: list[FarShot] = []
+        cut: list[str] = []
         silent: dict[str, str] = {}
         if args.nodes:
-            from .nodes import note_silent, sessions_of_nodes
+            from .nodes import note_cut, note_silent, sessions_of_nodes
 
             labels = [f"{key}:{value}" for key, value in args.label or ()]
-            there, silent = sessions_of_nodes(args.node, {**wanted, "label": labels, "q": args.search})
+            query = {**wanted, "label": labels, "q": args.search}
+            there, cut, silent = sessions_of_nodes(args.node, query, all=is_all)
             # A session that was started from here is in the list already. Of a visited one, the node's row is shown.
             started = {session.id for session in local if "visit" not in session.metadata}
             far = [shot for shot in there if (is_all or shot.state in LIVE_STATES) and shot.id not in started]
@@ -106,6 +108,8 @@ def ls_main(args: Namespace) -> int:
         elif is_terminal(1):
             near = near_label(hf, args.label, args.owner)
             note(("no sessions" if args.all else "no session is running; `hold ls -a` shows finished ones") + near)
+        if cut:
+            note_cut(cut)
         if silent:
             note_silent(silent)
         for id, problem in hf.damaged.items():

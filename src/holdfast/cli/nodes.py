@@ -38,7 +38,7 @@ hold node ls
 hold node trust VIEW --scope observe         on build-box: that view may only read from now on
 """
 _ACTIONS = ("ls", "invite", "join", "trust", "revoke", "forget")
-# Of nodes that did not answer for one reason, these many are named.
+# Of nodes that did not answer for one reason, or that have more sessions than a list, these many are named.
 _NAMED = 3
 
 
@@ -184,8 +184,10 @@ async def _list(args: Namespace, home: Home) -> None:
         note("this home has no nodes and no views: see `hold node --help`")
 
 
-def sessions_of_nodes(name: str | None, query: dict[str, Any]) -> tuple[list[FarShot], dict[str, str]]:
-    """Sessions of one node or of all, and for each node that did not answer, why."""
+def sessions_of_nodes(
+    name: str | None, query: dict[str, Any], *, all: bool
+) -> tuple[list[FarShot], list[str], dict[str, str]]:
+    """Sessions of one node or of all, the nodes that have more of them, and for each node that did not answer, why."""
     import asyncio
 
     from ..errors import NoSuchNode
@@ -200,7 +202,16 @@ def sessions_of_nodes(name: str | None, query: dict[str, Any]) -> tuple[list[Far
     known = list(viewing.nodes())
     if name is not None and name not in known:
         raise NoSuchNode(name)
-    return asyncio.run(asking.sessions(viewing, known if name is None else [name], query))
+    return asyncio.run(asking.sessions(viewing, known if name is None else [name], query, all=all))
+
+
+def note_cut(cut: list[str]) -> None:
+    """Name the nodes that have more sessions than the list."""
+    names = ", ".join(cut[:_NAMED]) + (f" and {len(cut) - _NAMED} more" if len(cut) > _NAMED else "")
+    verb = "has" if len(cut) == 1 else "have"
+    note(
+        f"{names} {verb} more sessions than these: narrow the list with --status, --owner, --label, --name or --search"
+    )
 
 
 def note_silent(silent: dict[str, str]) -> None:

@@ -15,8 +15,8 @@ from ..model import Finding
 from ..server.tokens import Caller
 from .fabric import TRIAL, Fabric, Unfit, credentials_in
 from .far_app import Calls, fetch
+from .following import NEWEST, far_shots
 from .joining import Joined, Viewing, invite
-from .rows import far_shot
 from .serving import OFFERING
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 # exchanges are opened, and so many answers read, at a time.
 _ANSWER_S = 2.0
 _OPENING, _READING = 64, 8
-_PAGE = 200
 # The limit of the reason that a node gives.
 _WHY_CHARACTERS = 300
 _WITHIN_S = 4.0
@@ -60,23 +59,26 @@ _NODE_FIXES = {
 # Lists.
 
 
-async def sessions(viewing: Viewing, names: list[str], wanted: dict[str, Any]) -> tuple[list[FarShot], dict[str, str]]:
-    """The matching sessions of these nodes, oldest first, and for each node that did not answer, the reason."""
-    given = {key: value for key, value in wanted.items() if value}
+async def sessions(
+    viewing: Viewing, names: list[str], wanted: dict[str, Any], *, all: bool
+) -> tuple[list[FarShot], list[str], dict[str, str]]:
+    """The matching sessions of these nodes, oldest first; the nodes that have more of them; and for each node that did
+    not answer, the reason."""
+    given = {key: value for key, value in wanted.items() if value} | {"limit": NEWEST}
     # A page is limited: ask for the newest, and for those that run.
-    pages = [{**given, "limit": _PAGE}]
-    if "state" not in given:
-        pages.append({**given, "limit": _PAGE, "state": "running"})
+    queries = [given] if "state" in given else [given, {**given, "state": "running"}]
     found: list[FarShot] = []
+    cut: list[str] = []
     silent: dict[str, str] = {}
-    for node, answer in (await _ask_all(viewing, names, *(urlencode(page, doseq=True) for page in pages))).items():
-        if isinstance(answer, str):
-            silent[node] = answer
+    for node, pages in (await _ask_all(viewing, names, *(urlencode(query, doseq=True) for query in queries))).items():
+        if isinstance(pages, str):
+            silent[node] = pages
         else:
-            shots = [far_shot(node, row) for row in answer.get("items") or ()]
-            found += {shot.id: shot for shot in shots if shot is not None}.values()
+            found += {shot.id: shot for page in pages for shot in far_shots(node, page)}.values()
+            if pages[0 if all else -1].get("next") is not None:
+                cut.append(node)
     found.sort(key=lambda shot: (shot.created_at or "", shot.id))
-    return found, silent
+    return found, cut, silent
 
 
 async def nodes(viewing: Viewing) -> list[dict[str, Any]]:
@@ -88,7 +90,7 @@ async def nodes(viewing: Viewing) -> list[dict[str, Any]]:
         if isinstance(answer, str):
             row |= {"state": "unreachable", "why": answer, "sessions": None}
         else:
-            row |= {"state": "connected", "why": None, "sessions": answer.get("count")}
+            row |= {"state": "connected", "why": None, "sessions": answer[0].get("count")}
         rows.append(row)
     return rows
 
@@ -105,8 +107,8 @@ async def _of_view(joined: Joined, view: View) -> dict[str, str | None]:
     return {"view": view.name, "scope": view.scope, "fingerprint": joined.fingerprint(view), "why": said}
 
 
-async def _ask_all(viewing: Viewing, names: list[str], *queries: str) -> dict[str, dict[str, Any] | str]:
-    """The combined answers of each node to these queries for sessions, or the reason why there is no answer."""
+async def _ask_all(viewing: Viewing, names: list[str], *queries: str) -> dict[str, list[dict[str, Any]] | str]:
+    """The answers of each node to these queries for sessions, or the reason why there is no answer."""
     address = viewing.address
     if not names:
         return {}
@@ -125,7 +127,7 @@ async def _ask_all(viewing: Viewing, names: list[str], *queries: str) -> dict[st
 
 async def _ask(
     calls: Calls, name: str, queries: Iterable[str], opening: asyncio.Semaphore, reading: asyncio.Semaphore
-) -> dict[str, Any] | str:
+) -> list[dict[str, Any]] | str:
     caller = Caller("cli", "cli", "manage", b"")
     try:
         async with AsyncExitStack() as turn:
@@ -135,15 +137,15 @@ async def _ask(
                 await turn.enter_async_context(reading)
             if talk is not None and talk.is_over:
                 talk = None  # its turn came late, behind slow nodes: the node has ended it, and another is opened
-            answer: dict[str, Any] = {}
+            pages = []
             async with asyncio.timeout(_ANSWER_S):
                 for query in queries:
                     status, page = await fetch(calls, name, "/v1/sessions", caller, query, talk)
                     if status != 200:
                         return str(page.get("detail") or f"it answers with status {status}")[:_WHY_CHARACTERS]
-                    answer = {**page, "items": [*answer.get("items", ()), *(page.get("items") or ())]}
+                    pages.append(page)
                     talk = None
-            return answer
+            return pages
     except HoldfastError as problem:
         return _why(problem)[:_WHY_CHARACTERS]
     except TimeoutError:

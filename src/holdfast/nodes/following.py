@@ -20,6 +20,7 @@ from .rows import far_shot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
+    from typing import Any
 
     from starlette.types import Message
 
@@ -56,6 +57,8 @@ class Followed:
     def __init__(self, name: str) -> None:
         self.name = name
         self.rows: dict[str, FarShot] = {}
+        # All sessions that were created after this are known; None if there are no others.
+        self.floor: str | None = None
         # Sessions with an event since the stream began; None after the list has arrived.
         self.changed: set[str] | None = None
         self.why: str | None = "no answer yet"
@@ -65,13 +68,11 @@ class Followed:
         self.since_s = asyncio.get_running_loop().time()
         self.task: asyncio.Task[None] | None = None
 
-    def put(self, row: object) -> FarShot | None:
-        shot = far_shot(self.name, row)
-        if shot is not None:
-            self.rows[shot.id] = shot
-            if len(self.rows) > ROWS_MAX:
-                del self.rows[next(iter(self.rows))]
-        return shot
+    def put(self, shot: FarShot) -> None:
+        self.rows[shot.id] = shot
+        if len(self.rows) > ROWS_MAX:
+            dropped = self.rows.pop(next(iter(self.rows)))
+            self.floor = max(self.floor or "", dropped.created_at or "")
 
     def heard(self) -> None:
         self.seen_at = rfc3339(time.time_ns())
@@ -86,6 +87,13 @@ def by_reason(silent: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     ordered = sorted(found.items(), key=lambda each: -len(each[1]))
     others = [name for _, names in ordered[_REASONS:] for name in names]
     return dict(ordered[:_REASONS]) | ({"another reason": others} if others else {})
+
+
+def far_shots(node: str, page: dict[str, Any]) -> list[FarShot]:
+    """The sessions of a page that a node has sent."""
+    items = page.get("items")
+    shots = (far_shot(node, row) for row in items[:NEWEST]) if isinstance(items, list) else ()
+    return [shot for shot in shots if shot is not None]
 
 
 class Following:
@@ -234,22 +242,35 @@ class Following:
     async def _list(self, node: Followed) -> None:
         async with self._in_turn():
             _, about = await fetch(self._calls, node.name, "/v1/info", self._caller)
-            _, page = await fetch(self._calls, node.name, "/v1/sessions", self._caller, f"limit={NEWEST}")
+            newest, is_cut = await self._sessions(node)
+            running = (await self._sessions(node, "&state=running"))[0] if is_cut else []
         version = about.get("version")
         node.version = version[:_VERSION_CHARACTERS] if isinstance(version, str) else None
         changed, node.changed = node.changed or set(), None
-        newest = list(page.get("items") or ())[:NEWEST]
-        # Those that are older than the page are as they were.
-        if len(newest) < NEWEST:
-            node.rows = {id: row for id, row in node.rows.items() if id in changed}
-        for row in reversed(newest):
+        node.rows = {id: row for id, row in node.rows.items() if id in changed}
+        node.floor = min((shot.created_at or "" for shot in newest), default="") if is_cut else None
+        for shot in (*reversed(newest), *running):
             # An event is newer than the list, which was asked for when the events had begun.
-            if not isinstance(row, dict) or str(row.get("id")) not in changed:
-                node.put(row)
+            if shot.id not in changed:
+                node.put(shot)
         node.why = None
         node.heard()
         node.answered.set()
         self._tell(node, "connected")
+
+    async def _sessions(self, node: Followed, query: str = "") -> tuple[list[FarShot], bool]:
+        """The newest sessions, and whether there are more."""
+        _, page = await fetch(self._calls, node.name, "/v1/sessions", self._caller, f"limit={NEWEST}{query}")
+        return far_shots(node.name, page), page.get("next") is not None
+
+    async def page(self, node: Followed, caller: Caller, query: str) -> dict[str, Any] | None:
+        """What the node itself answers to a request for sessions; None if it does not answer."""
+        try:
+            async with asyncio.timeout(_TURN_S), self._in_turn():
+                status, page = await fetch(self._calls, node.name, "/v1/sessions", caller, query)
+        except (HoldfastError, TimeoutError, OSError, ValueError, TypeError, RecursionError):
+            return None
+        return page if status == 200 else None
 
     @asynccontextmanager
     async def _in_turn(self) -> AsyncIterator[None]:
@@ -277,6 +298,8 @@ class Following:
         if change == "removed":
             shot = node.rows.pop(str(row.get("id")), None)
         else:
-            shot = node.put(row)
+            shot = far_shot(node.name, row)
+            if shot is not None:
+                node.put(shot)
         if shot is not None and change in _CHANGES:
             self._tell(node, change, shot)

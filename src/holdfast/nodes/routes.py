@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from typing import TYPE_CHECKING
@@ -16,17 +17,19 @@ from ..server.endpoints import as_json, by_path, read_body
 from ..server.gate import role_of
 from ..server.responses import TicketSpent
 from .far_app import FarApp
-from .following import by_reason
+from .following import by_reason, far_shots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
+    from starlette.datastructures import QueryParams
     from starlette.types import Receive, Scope, Send
 
     from ..server.app import App
     from ..server.tokens import Caller
     from .following import Followed
+    from .rows import FarShot
     from .serving import Nodes
 
 
@@ -46,23 +49,68 @@ async def listed(there: Nodes) -> dict[str, Any]:
         counts: dict[str, int] = {}
         for row in each.rows.values():
             counts[row.state] = counts.get(row.state, 0) + 1
-        facts = {"seen_at": each.seen_at, "why": each.why, "version": each.version, "sessions": counts}
+        facts: dict[str, Any] = {"seen_at": each.seen_at, "why": each.why, "version": each.version, "sessions": counts}
         state = "connected" if each.why is None else "unreachable"
         fingerprint = there.viewing.fingerprint(known[each.name])
-        items.append({"name": each.name, "state": state, **facts, "fingerprint": fingerprint})
+        # Of finished sessions only the newest are counted.
+        facts |= {"truncated": each.floor is not None, "fingerprint": fingerprint}
+        items.append({"name": each.name, "state": state, **facts})
     return {"items": items}
 
 
-async def sessions_of(
-    there: Nodes, caller: Caller, wanted: str, fits: Callable[[Any], bool]
-) -> tuple[list[Any], list[Followed]]:
-    """Sessions of nodes (`all`, or names separated by commas) that match and that the caller may see, and the nodes
-    that did not answer."""
-    names = None if wanted == "all" else [name.strip() for name in wanted.split(",")]
-    found = await there.following.look(names)
-    shots = [shot for node in found for shot in node.rows.values()]
-    seen = [shot for shot in shots if caller.sees(None, shot.owner, shot.labels) and fits(shot)]
-    return seen, [node for node in found if node.why is not None]
+class Elsewhere:
+    """The sessions of nodes for one page of a list: those that are known here, and where the page goes on to older
+    ones, what the nodes answer."""
+
+    def __init__(self, there: Nodes, caller: Caller, fits: Callable[[Any], bool]) -> None:
+        self._there = there
+        self._caller = caller
+        self._fits = fits
+        self._nodes: list[Followed] = []
+        self._shots: dict[str, list[FarShot]] = {}
+        # How many there are beside those that are known, and whether another page has some of them.
+        self.count = 0
+        self.has_more = False
+        # Nodes whose older sessions are missing, because they did not answer.
+        self.truncated: list[str] = []
+
+    @property
+    def shots(self) -> list[FarShot]:
+        return [shot for shots in self._shots.values() for shot in shots]
+
+    @property
+    def silent(self) -> list[Followed]:
+        return [node for node in self._nodes if node.why is not None]
+
+    async def look(self, wanted: str) -> None:
+        """`all` nodes, or names separated by commas."""
+        names = None if wanted == "all" else [name.strip() for name in wanted.split(",")]
+        self._nodes = await self._there.following.look(names)
+        for node in self._nodes:
+            self._shots[node.name] = self._seen(node.rows.values())
+
+    async def look_below(self, oldest: str | None, query: QueryParams) -> bool:
+        """Ask the nodes that may have more sessions for the page, if those created after `oldest` are not enough. True
+        if there were any."""
+        short = [node for node in self._nodes if node.floor is not None and (oldest is None or oldest <= node.floor)]
+        asked = urlencode([each for each in query.multi_items() if each[0] != "nodes"])
+        pages = await asyncio.gather(*(self._page(node, asked) for node in short))
+        for node, page in zip(short, pages, strict=True):
+            if page is None:
+                self.truncated.append(node.name)
+                continue
+            self._shots[node.name] = self._seen(far_shots(node.name, page))
+            count = page.get("count")
+            if type(count) is int:
+                self.count += max(0, count - len(self._shots[node.name]))
+            self.has_more |= page.get("next") is not None
+        return bool(short)
+
+    async def _page(self, node: Followed, query: str) -> dict[str, Any] | None:
+        return None if node.why is not None else await self._there.following.page(node, self._caller, query)
+
+    def _seen(self, shots: Iterable[FarShot]) -> list[FarShot]:
+        return [each for each in shots if self._caller.sees(None, each.owner, each.labels) and self._fits(each)]
 
 
 def unreachable(silent: list[Followed], shown: set[str]) -> tuple[list[dict[str, Any]], dict[str, int]]:

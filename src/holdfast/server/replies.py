@@ -103,6 +103,7 @@ class Node(Reply):
     why: str | None
     version: str | None
     sessions: Offsets
+    truncated: bool
     fingerprint: str
 
 
@@ -164,6 +165,7 @@ class Sessions(Reply):
     next: str | None
     unavailable: list[Away | SilentNode]
     unreachable_nodes: Offsets = ABSENT
+    truncated: list[str] = ABSENT
     count: int = ABSENT
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ...model import Snapshot
-    from ...nodes.following import Followed
+    from ...nodes.routes import Elsewhere
     from ..app import Ask
 
 
@@ -81,39 +81,68 @@ async def sessions(ask: Ask) -> dict[str, Any]:
     shots = [shot for shot in shots if _fits(shot, query) and ask.caller.sees(shot.id, shot.owner, shot.labels)]
     away = unavailable(shots)
     more: dict[str, Any] = {}
-    silent: list[Followed] = []
+    there: Elsewhere | None = None
     if "nodes" in query and ask.nodes is not None:
-        from ...nodes.routes import sessions_of
+        from ...nodes import routes as nodes_routes
 
-        there, silent = await sessions_of(ask.nodes, ask.caller, query["nodes"], fits(**asked))
-        shots += [shot for shot in there if _fits(shot, query)]
-    sort = query.get("sort", "created")
-    by, is_newest_first = _SORTS[sort], sort != "name"
-    began, last = _position(query["after"], sort) if "after" in query else (None, None)
-    if began is None:
-        began = max([now_text(), *(by(shot)[0] for shot in shots)]) if sort in _MOVING else ""
-
-    def key(shot: Snapshot) -> tuple[str, str]:
-        """The place in the list. What has moved since the first page comes last, so that it is not missed."""
-        at, id = by(shot)
-        return "" if began and at > began else at, id
-
-    shots.sort(key=key, reverse=is_newest_first)
-    count = len(shots)
-    if last is not None:
-        shots = [shot for shot in shots if (key(shot) < last if is_newest_first else key(shot) > last)]
-    limit = query.get("limit", 50)
-    items, rest = shots[:limit], shots[limit:]
-    following = wire.as_text(jsontext.write([sort, began, *key(items[-1])]).encode()) if rest else None
-    if silent:
-        from ...nodes.routes import unreachable
-
-        named, more["unreachable_nodes"] = unreachable(silent, {getattr(shot, "node", "") for shot in items})
-        away += named
+        fit = fits(**asked)
+        there = nodes_routes.Elsewhere(ask.nodes, ask.caller, lambda shot: fit(shot) and _fits(shot, query))
+        await there.look(query["nodes"])
+    found = [*shots, *there.shots] if there is not None else shots
+    order = _Order(query, found)
+    items, has_more = order.page(found)
+    count = len(found)
+    if there is not None:
+        # As far as the page is known to be right without asking the nodes.
+        is_known = has_more and order.sort == "created" and not query.get("count")
+        if await there.look_below(items[-1].created_at if is_known else None, ask.request.query_params):
+            items, has_more = order.page([*shots, *there.shots])
+        has_more, count = has_more or there.has_more, len(shots) + len(there.shots) + there.count
+        if there.truncated:
+            more["truncated"] = there.truncated
+        if there.silent:
+            shown = {getattr(shot, "node", "") for shot in items}
+            named, more["unreachable_nodes"] = nodes_routes.unreachable(there.silent, shown)
+            away += named
     if query.get("count"):
         more["count"] = count
     known = [{"node": None, **record(shot)} if "nodes" in query else record(shot) for shot in items]
+    following = order.position(items[-1]) if items and has_more else None
     return {"items": known, "next": following, "unavailable": away, **more}
+
+
+class _Order:
+    """The order of a list, and where a page of it begins."""
+
+    def __init__(self, query: dict[str, Any], shots: list[Snapshot]) -> None:
+        self.sort = query.get("sort", "created")
+        self._by, self._is_newest_first = _SORTS[self.sort], self.sort != "name"
+        self._limit = query.get("limit", 50)
+        self._last: tuple[str, str] | None = None
+        if "after" in query:
+            self._began, self._last = _position(query["after"], self.sort)
+        else:
+            times = [now_text(), *(self._by(shot)[0] for shot in shots)]
+            self._began = max(times) if self.sort in _MOVING else ""
+
+    def page(self, shots: list[Snapshot]) -> tuple[list[Snapshot], bool]:
+        """The sessions of this page in their order, and whether there are more."""
+        shots = sorted(shots, key=self._key, reverse=self._is_newest_first)
+        last = self._last
+        if last is not None and self._is_newest_first:
+            shots = [shot for shot in shots if self._key(shot) < last]
+        elif last is not None:
+            shots = [shot for shot in shots if self._key(shot) > last]
+        return shots[: self._limit], len(shots) > self._limit
+
+    def position(self, shot: Snapshot) -> str:
+        """Where the next page begins, if this page ends with `shot`."""
+        return wire.as_text(jsontext.write([self.sort, self._began, *self._key(shot)]).encode())
+
+    def _key(self, shot: Snapshot) -> tuple[str, str]:
+        """The place in the list. What has moved since the first page comes last, so that it is not missed."""
+        at, id = self._by(shot)
+        return "" if self._began and at > self._began else at, id
 
 
 def label_of(text: str) -> tuple[str, str]:
