@@ -199,6 +199,44 @@ def test_revoke_and_forget_end_open_attaches_at_once_and_are_in_both_audits(flee
     assert serving.call("GET", "/v1/nodes/a/info").status in (404, 504)
 
 
+def test_a_node_trusts_no_view_while_its_file_is_damaged_and_heeds_it_again_afterwards(fleet: Fleet) -> None:
+    node = fleet.join("a")
+    server = node.serve()
+    id = node.hold("start", "--tty", "--", "cat").stdout.strip()
+    serving = fleet.serve_view()
+
+    def answers() -> bool:
+        return serving.call("GET", "/v1/nodes/a/info").status == 200
+
+    until(answers, START_BOUND_S, what="the node")
+    path = node.file("joined.json")
+    intact = path.read_text()
+    with attached(serving, "a", id) as viewer:
+        _write(path, intact[:-20])
+        assert closed_with(viewer)[0] == 1008
+    assert not answers()
+    for words in (("node", "ls"), ("doctor",)):
+        said = node.hold(*words, check=False)
+        assert "joined.json cannot be read" in said.stdout + said.stderr
+        assert "remove it and invite and join again" in said.stdout + said.stderr
+    _write(path, intact)
+    until(answers, START_BOUND_S, what="the node")
+    (view,) = (each["view"] for each in json.loads(node.hold("node", "ls", "--json").stdout)["views"])
+    with attached(serving, "a", id) as viewer:
+        node.hold("node", "revoke", view)
+        assert closed_with(viewer)[0] == 1008
+    leave(server)
+    assert server.errors().count("joined.json") == 1
+
+
+def _write(path: Path, text: str) -> None:
+    """In one step, as the program writes it."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.chmod(0o600)
+    new.replace(path)
+
+
 def test_a_node_changes_what_a_view_may_do_and_ends_what_it_had_open_with_more(fleet: Fleet) -> None:
     node = fleet.node("a", scope="observe")
     id = node.hold("start", "--tty", "--", "cat").stdout.strip()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
 from ..core.records import lock_is_free
-from ..errors import BadArgument, HoldfastError, NodeTwice
+from ..errors import BadArgument, DamagedRecord, HoldfastError, NodeTwice
 from ..model import Finding
 from ..server.tokens import Caller
 from .fabric import TRIAL, Fabric, Unfit, credentials_in
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from ..home import Home
     from .conversation import Conversation
-    from .fabric import Address, GivenAddress
+    from .fabric import GivenAddress
     from .joining import Invitation, View
     from .rows import FarShot
 
@@ -188,16 +188,20 @@ async def invitation(viewing: Viewing, given: GivenAddress, node: str, scope: st
 
 async def examine(home: Home) -> list[Finding]:
     """Every part that this home takes part in gives at least one finding."""
-    viewing, joined = Viewing(home), Joined(home)
     found: list[Finding] = []
-    if viewing.address is not None:
-        found += await _as_view(viewing, viewing.address)
-    if joined.views():
-        found += await _as_node(joined, home)
+    for examined in (_as_view, _as_node):
+        try:
+            found += await examined(home)
+        except DamagedRecord as problem:
+            found.append(Finding("node", _PROBLEM, problem.message, fix=problem.fix))
     return found
 
 
-async def _as_view(viewing: Viewing, address: Address) -> list[Finding]:
+async def _as_view(home: Home) -> list[Finding]:
+    viewing = Viewing(home)
+    address = viewing.address
+    if address is None:
+        return []
     calls = Calls(viewing)
     async with calls.through(address) as fabric:
         found = [await _connected(fabric)]
@@ -246,12 +250,13 @@ async def _node(calls: Calls, name: str) -> Finding:
     return Finding("node", _OK, f"{name} answers")
 
 
-async def _as_node(joined: Joined, home: Home) -> list[Finding]:
+async def _as_node(home: Home) -> list[Finding]:
+    joined = Joined(home)
     found = []
     for address, name in sorted(joined.fabrics(), key=lambda each: each[1]):
         async with Fabric(address, "n", name, lambda *_: None, exchange=TRIAL) as fabric:
             found.append(await _connected(fabric))
-    if lock_is_free(os.path.join(home.path, "nodes", OFFERING)):
+    if joined.views() and lock_is_free(os.path.join(home.path, "nodes", OFFERING)):
         text = f"no server of this home is running: views cannot reach it as the node {joined.name}"
         found.append(Finding("node", _PROBLEM, text, fix="run `hold serve --no-listen`"))
     for view in joined.views().values():

@@ -30,7 +30,7 @@ from nacl.secret import SecretBox
 
 from ..config import Config, load
 from ..core import directories, jsontext, records
-from ..errors import BadArgument, BadInvitation, ConfigError, NodeTaken, NoSuchNode, UnsafeDirectory
+from ..errors import BadArgument, BadInvitation, ConfigError, DamagedRecord, NodeTaken, NoSuchNode, UnsafeDirectory
 from .fabric import Address, Fabric, GivenAddress
 from .sealing import KEY_ID_BYTES, fingerprint, own_key
 
@@ -74,10 +74,15 @@ class Directory:
         return own_key(os.path.join(self.path, "key"))
 
     def read(self, name: str) -> dict[str, Any]:
+        path = os.path.join(self.path, name)
         try:
-            return records.read(os.path.join(self.path, name))
+            return records.read(path)
         except FileNotFoundError:
             return {}
+        except (OSError, ValueError) as problem:
+            damaged = DamagedRecord(path, str(getattr(problem, "strerror", None) or problem))
+            damaged.fix = "restore it from a copy, or remove it and invite and join again"
+            raise damaged from None
 
     def latest(self, name: str) -> dict[str, Any]:
         """Read again when the file has changed; not to be changed."""

@@ -21,7 +21,7 @@ from uvicorn.protocols.utils import ClientDisconnected
 from .. import __version__
 from ..core import jsontext
 from ..core.processes import ROLE_VARIABLE, SESSION_VARIABLE, VISIT_VARIABLE
-from ..errors import Busy, HoldfastError, NotFound, Unsupported
+from ..errors import Busy, DamagedRecord, HoldfastError, NotFound, Unsupported
 from ..home import Home
 from ..server.responses import HANG_UP, LOST, ScopeMissing
 from . import sealing
@@ -138,7 +138,10 @@ class Offering:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _opened(self, fabric: Fabric, exchange: str, message: bytes) -> None:
-        view = self._joined.view_of(message[: sealing.KEY_ID_BYTES])
+        try:
+            view = self._joined.view_of(message[: sealing.KEY_ID_BYTES])
+        except DamagedRecord:
+            return  # the server has logged it, and trusts no view
         if view is None or view.fabric != fabric.address or exchange in self._open:
             return  # unknown keys get no answer
         try:

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import logging
 import os
 import threading
 from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING
 
+from ..errors import DamagedRecord
 from ..server.tokens import SCOPES, Caller
 from ..server.watching import NAMES, Watching
 from .far_app import Calls
 from .following import Following
-from .joining import Joined, Viewing
+from .joining import JOINED, VIEWING, Joined, Viewing
 from .offering import Offering, far_end
 
 if TYPE_CHECKING:
@@ -30,7 +32,11 @@ if TYPE_CHECKING:
     from .offering import Serve
 
 
+_log = logging.getLogger("holdfast.nodes")
+
 OFFERING = "offering.lock"
+# A file that cannot be used is read again after this, whether it was seen to change or not.
+_AGAIN_S = 1.0
 
 
 class Nodes:
@@ -51,6 +57,8 @@ class Nodes:
         # The views, each with what it may do as an index of `SCOPES`.
         self._trusted: dict[str, int] = {}
         self._known: set[str] = set()
+        # What is wrong with the files, as it was logged.
+        self._problems: list[str] = []
         self.calls = Calls(self.viewing)
         self.calls.note = note
         self.following = Following(self.calls, self.viewing)
@@ -72,8 +80,9 @@ class Nodes:
             loop.add_reader(watching.fileno(), changed.set)
             try:
                 while True:
-                    await self._look()
-                    await changed.wait()
+                    wait_s = await self._look()
+                    with suppress(TimeoutError):
+                        await asyncio.wait_for(changed.wait(), wait_s)
                     changed.clear()
                     seen = watching.read()
                     if seen is None or ("home", "nodes") in seen:
@@ -86,16 +95,46 @@ class Nodes:
         self._is_first = True
         self._changed.set()
 
-    async def _look(self) -> None:
-        """Connect and disconnect as the files say."""
+    async def _look(self) -> float | None:
+        """Connect and disconnect as the files say. Returns when to look again, if a file cannot be used."""
+        problems = []
+        for name, look in ((JOINED, self._look_as_node), (VIEWING, self._look_as_view)):
+            try:
+                await look()
+            except DamagedRecord as problem:
+                problems.append(str(problem))
+            except Exception as problem:  # noqa: BLE001
+                problems.append(f"{os.path.join(self._path, name)} cannot be used: {problem!r}")
+        for text in problems:
+            if text not in self._problems:
+                _log.error("%s", text)
+        self._problems = problems
+        return _AGAIN_S if problems else None
+
+    async def _look_as_node(self) -> None:
+        views: dict[str, int] = {}
+        wanted: set[tuple[Address, str]] = set()
+        try:
+            views = {view.name: _level(view.scope) for view in self._joined.views().values()}
+            wanted = self._joined.fabrics() if self._is_first else wanted
+        finally:
+            # While the file cannot be used, no view is trusted.
+            lost = {name for name, most in self._trusted.items() if views.get(name, -1) < most}
+            self._trusted = views
+            await self._offering.revoked(lost)
+            for gone in self._offered.keys() - wanted:
+                await self._offered.pop(gone).aclose()
+            for new in wanted - self._offered.keys():
+                stack = self._offered[new] = AsyncExitStack()
+                await stack.enter_async_context(self._offering.through(*new))
+
+    async def _look_as_view(self) -> None:
         nodes = set(self.viewing.nodes())
-        views = {view.name: _level(view.scope) for view in self._joined.views().values()}
         for node in self._known - nodes:
             await self.calls.forgotten(node)
-        await self._offering.revoked({name for name, most in self._trusted.items() if views.get(name, -1) < most})
         if nodes != self._known:
             await self.following.refresh()
-        self._known, self._trusted = nodes, views
+        self._known = nodes
         address = self.viewing.address
         if address is not None and (self._as_view is None or self._as_view[0] != address):
             if self._as_view is not None:
@@ -103,12 +142,6 @@ class Nodes:
             stack = AsyncExitStack()
             await stack.enter_async_context(self.calls.through(address))
             self._as_view = address, stack
-        wanted = self._joined.fabrics() if self._is_first else set()
-        for gone in self._offered.keys() - wanted:
-            await self._offered.pop(gone).aclose()
-        for new in wanted - self._offered.keys():
-            stack = self._offered[new] = AsyncExitStack()
-            await stack.enter_async_context(self._offering.through(*new))
 
     async def _leave(self) -> None:
         await self.following.close()
