@@ -102,7 +102,7 @@ ONE_OF_EACH: list[HoldfastError] = [
     errors.NodeUnreachable("web1", "no answer", False),
     errors.NodeRefused("web1", "another key answers under its name"),
     errors.NodeTaken("web1", "SHA256:abc"),
-    errors.NodeTwice("web1"),
+    errors.NodeTwice("web1", True),
     errors.VisitExists("k3v9x0a1b", "web1"),
 ]
 

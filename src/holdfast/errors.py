@@ -631,10 +631,13 @@ class NodeTaken(HoldfastError):
 
 
 class NodeTwice(HoldfastError):
+    """`sent` says whether the first machine may have acted on the request, before the second answered."""
+
     code, http_status, exit_code = "node-twice", 409, NOT_IN_THIS_STATE
     says = "two machines answer with the key of the node {node}: its home was copied"
     fix = "remove `nodes/key` from the copy and invite it under a name of its own; until then neither is used"
     node: str
+    sent: bool
 
 
 class NoSuchNode(NotFound):

@@ -33,11 +33,10 @@ if TYPE_CHECKING:
 # A node has this long to open an exchange, and this long to answer. Asking a thousand nodes takes longer: only so many
 # exchanges are opened, and so many answers read, at a time.
 _ANSWER_S = 2.0
-_OPENING, _READING = 64, 8
+_OPENING, _READING = 128, 8
 # The limit of the reason that a node gives.
 _WHY_CHARACTERS = 300
 _WITHIN_S = 4.0
-_SECOND_S = 0.6
 _OK, _WARNING, _PROBLEM = "ok", "warning", "problem"
 # A part of the reason why there is no connection, and its fix.
 _FABRIC_FIXES = (
@@ -226,10 +225,9 @@ async def _node(calls: Calls, name: str) -> Finding:
     try:
         caller = Caller("doctor", "doctor", "manage", b"")
         async with asyncio.timeout(_WITHIN_S):
-            # A copy of that home may answer later: the next handshake shows it, and tells both machines.
+            # If that home was copied, the next handshake tells both machines.
             with suppress(NodeTwice):
                 await fetch(calls, name, "/v1/info", caller)
-            await asyncio.sleep(_SECOND_S)
             status, about = await fetch(calls, name, "/v1/info", caller)
     except HoldfastError as problem:
         why = _why(problem)
@@ -262,7 +260,7 @@ async def _as_node(home: Home) -> list[Finding]:
     for view in joined.views().values():
         if view.is_copied:
             text = f"another machine answers with the key of this home, the view {view.name} says: the home was copied"
-            found.append(Finding("node", _PROBLEM, text, fix=NodeTwice(view.node).fix))
+            found.append(Finding("node", _PROBLEM, text, fix=NodeTwice.fix))
         of = f", sessions of {view.owner} alone" if view.owner else ""
         text = f"{view.name} may {view.scope} this home, the node {view.node}{of}"
         found.append(Finding("view", _OK, f"{text}; `hold node revoke {view.name}` ends it"))

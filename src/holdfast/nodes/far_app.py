@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 _OPEN_S = 10.0
 # The server reports at once that a node is not subscribed; it may be just reconnecting, so it is asked once more.
 _AGAIN_S = 0.5
-# Two answers to one handshake within this time mean a copied home; later, it may be a replay to a restarted process.
+# Two answers to one handshake within this time mean a copied home; later, it may be a replay to a restarted process. A
+# process that did not answer before is used when no other has answered for `_AGAIN_S`.
 _SECOND_S = 5.0
 _REVOKED_CODE = 1008
 # Nodes are not trusted: only these events and headers are passed on, and messages have a limit.
@@ -55,9 +56,9 @@ class Calls:
         self._opening: dict[str, asyncio.Queue[bytes | None]] = {}
         self._open: dict[str, tuple[str, Conversation]] = {}
         # Handshakes of the last seconds: the node, and which of its processes answered.
-        self._answered: dict[str, tuple[str, sealing.Opening, object]] = {}
-        # Whether two machines have the key of a node, as far as we know.
-        self._twice: dict[str, bool] = {}
+        self._answered: dict[str, tuple[str, sealing.Opening, str]] = {}
+        # The process of each node that answers; None if two do.
+        self._answering: dict[str, str | None] = {}
 
     def through(self, address: Address) -> Fabric:
         """Use the fabric at this address, as a context; exchanges are opened over it."""
@@ -79,10 +80,10 @@ class Calls:
             _, said = opening.finish(message.removeprefix(OPENED_HEAD))
         except sealing.BadSeal:
             return False
-        if said.get("instance") == first:
+        if str(said.get("instance")) == first:
             return False
-        self._twice[name] = True
-        self._lose(Broken("two nodes have this key", NodeTwice(name).to_json()), name)
+        self._answering[name] = None
+        self._lose(Broken("two nodes have this key", NodeTwice(name, True).to_json()), name)
         return True
 
     def _lost(self) -> None:
@@ -100,26 +101,29 @@ class Calls:
                 await talk.close({"code": FORGOTTEN, "message": "the view has forgotten this node"})
 
     async def open(self, name: str) -> Conversation:
-        """Open a new exchange. NodeUnreachable if nothing was requested of the node."""
+        """Open a new exchange. On NodeUnreachable and NodeTwice nothing was requested of the node."""
         node = self._viewing.node(name)
-        for _ in range(2):
-            answer = await self._greet(node)
-            if answer is not None:
-                if self._twice.get(name):
-                    await asyncio.sleep(_AGAIN_S)
-                    if answer.is_over:
-                        raise NodeTwice(name)
-                    self._twice[name] = False
-                return answer
+        answer = await self._greet(node)
+        if answer is None:
             await asyncio.sleep(_AGAIN_S)
-        raise NodeUnreachable(name, "not connected", False)
+            answer = await self._greet(node)
+        if answer is None:
+            raise NodeUnreachable(name, "not connected", False)
+        talk, instance = answer
+        if self._answering.get(name) != instance:
+            # A copy of its home may answer too.
+            await asyncio.sleep(_AGAIN_S)
+            if talk.is_over and self._answering.get(name, instance) is None:
+                raise NodeTwice(name, False)
+            self._answering[name] = instance
+        return talk
 
     def _over(self, node: str, exchange: str, problem: Broken) -> None:
         self._open.pop(exchange, None)
         if (problem.problem or {}).get("code") == REVOKED:
             self.note("revoked_by_node", node=node)
 
-    async def _greet(self, node: Node) -> Conversation | None:
+    async def _greet(self, node: Node) -> tuple[Conversation, str] | None:
         fabric = self.fabric
         if fabric is None or not fabric.ready.is_set():
             raise NodeUnreachable(node.name, "no fabric" if fabric is None else f"no fabric: {fabric.why}", False)
@@ -129,7 +133,7 @@ class Calls:
         subject = address.subject("n", node.name, exchange)
         facts: dict[str, Any] = {"exchange": exchange, "node": node.name, "view": self._viewing.name, "reply": reply}
         # Every machine that has the key of the node learns it from this.
-        facts["is_copied"] = self._twice.get(node.name)
+        facts["is_copied"] = self._answering[node.name] is None if node.name in self._answering else None
         opening = sealing.Opening(self._viewing.key, node.public, facts)
         answers: asyncio.Queue[bytes | None] = asyncio.Queue()
         self._opening[exchange] = answers
@@ -153,15 +157,14 @@ class Calls:
             raise NodeRefused(node.name, "another key answers under its name") from None
         talk = Conversation(seal, partial(fabric.publish, subject))
         self._open[exchange] = node.name, talk
-        self._answered[exchange] = node.name, opening, said.get("instance")
-        loop = asyncio.get_running_loop()
-        loop.call_later(_SECOND_S, self._answered.pop, exchange)
-        loop.call_later(_AGAIN_S, self._twice.setdefault, node.name, False)
+        instance = str(said.get("instance"))
+        self._answered[exchange] = node.name, opening, instance
+        asyncio.get_running_loop().call_later(_SECOND_S, self._answered.pop, exchange)
         talk.on_over(lambda problem: self._over(node.name, exchange, problem))
         while not answers.empty():
             # A refusal follows the answer at once and may be queued already.
             self._heard(exchange, answers.get_nowait(), "")
-        return talk
+        return talk, instance
 
 
 class FarApp:

@@ -103,8 +103,8 @@ class Node(Reply):
     why: str | None
     version: str | None
     sessions: Offsets
-    truncated: bool
     fingerprint: str
+    truncated: bool = ABSENT
 
 
 class SilentNode(Reply):
