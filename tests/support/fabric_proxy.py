@@ -47,6 +47,7 @@ class FabricProxy:
         self._flowing = threading.Event()
         self._flowing.set()
         self._sockets: set[socket.socket] = set()
+        self._forgotten: set[socket.socket] = set()
         self.connections = 0
         self._receives_bytes = 0
         self._threads: list[threading.Thread] = []
@@ -63,6 +64,10 @@ class FabricProxy:
         for each in list(self._sockets):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
+
+    def forget(self) -> None:
+        """From now on nothing passes over the connections that there are, and neither end is told."""
+        self._forgotten |= self._sockets
 
     def stall(self) -> None:
         self._flowing.clear()
@@ -119,11 +124,12 @@ class FabricProxy:
                 else:
                     unit = self.line(line) if words[0] == b"INFO" else line
                 self._flowing.wait()
-                if unit:
+                if unit and source not in self._forgotten:
                     sink.sendall(unit)
         for each in ends:
             with suppress(OSError):
-                each.shutdown(socket.SHUT_RDWR)
+                if source not in self._forgotten or self._is_closed:
+                    each.shutdown(socket.SHUT_RDWR)
         # The second of the two closes.
         if len(ends) == 2 and self._forget(ends):
             for each in ends:

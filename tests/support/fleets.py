@@ -89,7 +89,7 @@ TIMES = {
     exchange: ("SAY_S", "HEAR_S"),
     far_app: ("_OPEN_S",),
     joining: ("_ANSWER_S",),
-    following: ("_LINGER_S", "_RETRY_S", "_RETRY_MAX_S", "_TURN_S"),
+    following: ("_LINGER_S", "_RETRY_S", "_RETRY_MAX_S", "_OPEN_S", "_TURN_S"),
 }
 for module, names in TIMES.items():
     for name in names:

@@ -13,6 +13,7 @@ import logging
 import random
 import re
 import ssl
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
@@ -40,6 +41,9 @@ _CONNECT_S = 5
 _LEAVING_S = 0.1
 _CLOSE_S = 0.5
 _RETRY_S, _RETRY_MAX_S = 1.0, 60.0
+# A machine that slept may have lost its connection, and learns of it only from its next pings. Whether it slept is
+# checked so often: a clock went on by that much more than the time between two checks.
+_LOOK_S, _ASLEEP_S = 1.0, 10.0
 # The library drops what a subscription has not taken beyond these. Credit keeps exchanges far below.
 _WAITING_MESSAGES = 64 << 10
 _WAITING_BYTES = 256 << 20
@@ -138,14 +142,20 @@ class Fabric:
         # Why there is no connection; None while there is one.
         self.why: str | None = "not connected yet"
         self._was_lost = False
+        self._closed, self._woke = asyncio.Event(), asyncio.Event()
+        self._clocks = _clocks()
+        self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Fabric:
+        self._look()
         self._task = asyncio.create_task(self._keep())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         assert self._task is not None
+        assert self._timer is not None
+        self._timer.cancel()
         # While the library connects, a cancellation may be lost in it.
         while not self._task.done():
             self._task.cancel()
@@ -188,12 +198,22 @@ class Fabric:
             except (nats.errors.Error, OSError, Unfit, ValueError) as problem:
                 self._set(_in_words(problem))
             # A thousand nodes whose server was away must not reconnect at the same moment.
-            await asyncio.sleep(random.uniform(0.1, 1.0) * retry_s)
-            retry_s = min(2 * retry_s, _RETRY_MAX_S)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._woke.wait(), random.uniform(0.1, 1.0) * retry_s)
+            retry_s = _RETRY_S if self._woke.is_set() else min(2 * retry_s, _RETRY_MAX_S)
+            self._woke.clear()
+
+    def _look(self) -> None:
+        before, self._clocks = self._clocks, _clocks()
+        if any(now - then > _ASLEEP_S for then, now in zip(before, self._clocks, strict=True)):
+            self._woke.set()
+            self._closed.set()
+        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
     async def _connection(self) -> None:
         """One connection, until it is lost."""
         client, closed = Client(), asyncio.Event()
+        self._closed = closed
         self._refusals = []
 
         async def on_closed() -> None:
@@ -243,7 +263,8 @@ class Fabric:
             # After a failed handshake of TLS the library waits 30 s for the other side to close it.
             with suppress(nats.errors.Error, OSError, asyncio.CancelledError, TimeoutError):
                 await asyncio.wait_for(client.close(), _CLOSE_S)
-        self._set(self._refusals[0] if self._refusals else "the connection broke off")
+        lost = "this machine was asleep" if self._woke.is_set() else "the connection broke off"
+        self._set(self._refusals[0] if self._refusals else lost)
 
     def _set(self, why: str | None) -> None:
         if why is None:
@@ -267,6 +288,11 @@ class Fabric:
 
     async def _complain(self, problem: Exception) -> None:
         self._refusals.append(_in_words(problem))
+
+
+def _clocks() -> tuple[float, float]:
+    """Those that go on while a machine sleeps; that of the wall also while a virtual machine is stopped."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME), time.time()
 
 
 def credentials_in(path: str) -> str:

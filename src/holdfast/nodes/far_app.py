@@ -100,13 +100,13 @@ class Calls:
             if name == node:
                 await talk.close({"code": FORGOTTEN, "message": "the view has forgotten this node"})
 
-    async def open(self, name: str) -> Conversation:
+    async def open(self, name: str, within_s: float | None = None) -> Conversation:
         """Open a new exchange. On NodeUnreachable and NodeTwice nothing was requested of the node."""
         node = self._viewing.node(name)
-        answer = await self._greet(node)
+        answer = await self._greet(node, within_s or _OPEN_S)
         if answer is None:
             await asyncio.sleep(_AGAIN_S)
-            answer = await self._greet(node)
+            answer = await self._greet(node, within_s or _OPEN_S)
         if answer is None:
             raise NodeUnreachable(name, "not connected", False)
         talk, instance = answer
@@ -123,7 +123,7 @@ class Calls:
         if (problem.problem or {}).get("code") == REVOKED:
             self.note("revoked_by_node", node=node)
 
-    async def _greet(self, node: Node) -> tuple[Conversation, str] | None:
+    async def _greet(self, node: Node, within_s: float) -> tuple[Conversation, str] | None:
         fabric = self.fabric
         if fabric is None or not fabric.ready.is_set():
             raise NodeUnreachable(node.name, "no fabric" if fabric is None else f"no fabric: {fabric.why}", False)
@@ -140,7 +140,7 @@ class Calls:
         try:
             if not await fabric.publish(subject, OPEN_HEAD + opening.message, reply):
                 raise NodeUnreachable(node.name, "no fabric", False)
-            async with asyncio.timeout(_OPEN_S):
+            async with asyncio.timeout(within_s):
                 answer = await answers.get()
         except TimeoutError:
             raise NodeUnreachable(node.name, "no answer", False) from None
@@ -287,9 +287,11 @@ def _is_distrust(problem: Broken) -> bool:
     return (problem.problem or {}).get("code") in (REVOKED, FORGOTTEN, Unauthenticated.code)
 
 
-async def ask(calls: Calls, node: str, path: str, caller: Caller, query: str, send: Send) -> None:
+async def ask(
+    calls: Calls, node: str, path: str, caller: Caller, query: str, send: Send, is_open: Conversation | None = None
+) -> None:
     """One `GET` of a node; the events of its answer go to `send`."""
-    await get(partial(FarApp(calls, node), path=path, caller=caller), _scope(query), send)
+    await get(partial(FarApp(calls, node, is_open), path=path, caller=caller), _scope(query), send)
 
 
 async def fetch(

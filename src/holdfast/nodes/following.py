@@ -36,8 +36,10 @@ if TYPE_CHECKING:
 NEWEST = 200
 # Following ends this long after the last request.
 _LINGER_S = 60.0
-# The state of a machine that wakes up is current within 10 s.
-_RETRY_S, _RETRY_MAX_S = 1.0, 5.0
+# The state of a machine that wakes up is current within 10 s: the time from one attempt to the next, and the time that
+# an attempt waits for an answer.
+_RETRY_S, _RETRY_MAX_S = 1.0, 7.0
+_OPEN_S = 5.0
 # This many lists are transferred at a time: a fabric keeps what its reader has not taken yet, and a thousand nodes
 # answer faster than a view can read. A slow node keeps its turn no longer than this.
 _LISTS, _TURN_S = 32, 2.0
@@ -180,8 +182,9 @@ class Following:
             followed.task.cancel()
 
     async def _follow(self, node: Followed) -> None:
-        retry_s = _RETRY_S
+        retry_s, loop = _RETRY_S, asyncio.get_running_loop()
         while True:
+            began = loop.time()
             try:
                 await self._events(node)
                 retry_s = _RETRY_S
@@ -195,7 +198,7 @@ class Following:
                 node.why = why
                 self._tell(node, "unreachable")
             node.answered.set()
-            await asyncio.sleep(retry_s)
+            await asyncio.sleep(max(_RETRY_S, began + retry_s - loop.time()))
             retry_s = min(2 * retry_s, _RETRY_MAX_S)
 
     async def _events(self, node: Followed) -> None:
@@ -226,7 +229,9 @@ class Following:
                 del text[: end + 2]
                 self._take(node, block)
 
-        asking = asyncio.ensure_future(ask(self._calls, node.name, "/v1/events", self._caller, "types=session", send))
+        talk = await self._calls.open(node.name, _OPEN_S)
+        query = "types=session"
+        asking = asyncio.ensure_future(ask(self._calls, node.name, "/v1/events", self._caller, query, send, talk))
         try:
             await asking
         except asyncio.CancelledError:
