@@ -163,6 +163,40 @@ def test_what_is_narrowed_on_the_node_or_by_the_token_of_the_view_stays_narrowed
         assert closed_with(viewer)[0] == 1008
 
 
+def test_a_machine_that_joins_decides_what_the_view_may_do_and_see(fleet: Fleet) -> None:
+    machine = fleet.machine("a")
+    inviting, code = fleet.invite("a", "control")
+    for words in (
+        ("ls", "a"),
+        ("ls", "--scope", "observe"),
+        ("join", code, "--credentials", "file"),
+        ("invite", "b", "--owner", "agent-7"),
+        ("trust", "view", "--scope", "observe", "--label", "team=web"),
+        ("revoke", "view", "--json"),
+    ):
+        refused = machine.hold("node", *words, check=False)
+        assert refused.returncode == 2, words
+        assert f"{words[0]} takes no" in refused.stderr, refused.stderr
+    said = machine.hold("node", "join", code, "--scope", "observe", "--label", "team=web", "--label", "tier=1").stderr
+    assert inviting.wait(START_BOUND_S) == 0
+    assert "that view may observe this home" in said
+    machine.serve()
+    ids = {
+        labels: machine.hold("start", *(f"--label={each}" for each in labels), "--", "sleep 600").stdout.strip()
+        for labels in ((), ("team=web",), ("team=web", "tier=1"))
+    }
+    serving = fleet.serve_view()
+    reached(serving, "a")
+    seen = ids["team=web", "tier=1"]
+    assert [row["id"] for row in serving.call("GET", "/v1/nodes/a/sessions").json["items"]] == [seen]
+    assert serving.call("POST", f"/v1/nodes/a/sessions/{seen}/input", {"write": "x"}).status == 403
+    # The machine that invites has asked for no more than this.
+    inviting, code = fleet.invite("b", "observe")
+    asked = fleet.machine("b").hold("node", "join", code, "--scope", "manage")
+    assert inviting.wait(START_BOUND_S) == 0
+    assert "that view may observe this home" in asked.stderr
+
+
 def _minted(serving: FleetServing, **options: Any) -> str:
     answer = serving.call("POST", "/v1/tokens", options)
     assert answer.status == 201, answer.body

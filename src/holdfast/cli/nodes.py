@@ -6,6 +6,7 @@ import sys
 
 from ..errors import BadArgument, Unsupported
 from .output import note, printable, say, say_json, style, table
+from .parsing import Namespace, Parser, add_json, pair, usage
 from .parsing import Namespace, Parser, add_json, port, usage
 
 TYPE_CHECKING = False
@@ -29,7 +30,7 @@ Sessions of other machines. A node is a home on another machine; this home is a 
 
 NODE_USAGE = (
     "ls | invite NAME | join CODE | trust VIEW | revoke VIEW | forget NAME   [--scope observe|control|manage]"
-    " [--credentials FILE]"
+    " [--credentials FILE] [--owner KEY] [--label K=V]"
 )
 NODE_EXAMPLES = """
 hold node invite build-box                   on your machine, beside `hold fabric`
@@ -37,23 +38,36 @@ hold node join CODE                          on build-box, then `hold serve --no
 hold node ls
 hold node trust VIEW --scope observe         on build-box: that view may only read from now on
 """
-_ACTIONS = ("ls", "invite", "join", "trust", "revoke", "forget")
+# What each takes.
+_ACTIONS = {
+    "ls": ("json",),
+    "invite": ("name", "scope", "credentials"),
+    "join": ("name", "scope", "owner", "label"),
+    "trust": ("name", "scope"),
+    "revoke": ("name",),
+    "forget": ("name",),
+}
+_TAKEN = {"name": "name"} | {option: f"--{option}" for option in ("scope", "credentials", "owner", "label", "json")}
 # Of nodes that did not answer for one reason, or that have more sessions than a list, these many are named.
 _NAMED = 3
 
 
 def node_arrange(parser: Parser) -> None:
-    parser.add_argument("action", choices=_ACTIONS, help="what to do")
+    parser.add_argument("action", choices=tuple(_ACTIONS), help="what to do")
     parser.add_argument("name", nargs="?", metavar="NAME", help="the name of a node or view, or the code")
     parser.add_argument(
         "--scope",
         choices=("observe", "control", "manage"),
-        help="invite, trust: what the view may do on the node (invite: default control; manage also starts commands)",
+        help="invite, join, trust: what the view may do on the node (invite: default control; manage also starts"
+        " commands; join: no more than the invitation says)",
     )
     parser.add_argument(
         "--credentials", metavar="FILE", help="invite: the login of the machine, on a NATS server that is in nodes.url"
     )
     parser.add_argument("--owner", metavar="KEY", help="join: only sessions of this owner")
+    parser.add_argument(
+        "--label", action="append", type=pair("--label"), metavar="K=V", help="join: only sessions with this label"
+    )
     add_json(parser, "the nodes and views")
 
 
@@ -63,7 +77,11 @@ def node_main(args: Namespace) -> int:
     from ..home import Home
     from .host import settings
 
-    if args.action != "ls" and not args.name:
+    takes = _ACTIONS[args.action]
+    for option, word in _TAKEN.items():
+        if getattr(args, option) and option not in takes:
+            raise usage(f"{args.action} takes no {word}", "hold node")
+    if "name" in takes and not args.name:
         raise usage(f"{args.action} needs a name", "hold node")
     if args.action == "trust" and args.scope is None:
         raise usage("trust needs --scope", "hold node")
@@ -83,7 +101,8 @@ async def _node(args: Namespace, home: Home) -> int:
         return await _invite(args, home)
     if args.action == "join":
         joined = joining.Joined(home)
-        view, fingerprint = await joining.join(joined, args.name, args.owner)
+        labels = dict(args.label or ())
+        view, fingerprint = await joining.join(joined, args.name, args.scope, args.owner, labels)
         say(f"joined as {joined.name}; the view is {view}, fingerprint {fingerprint}")
         note("run `hold serve --no-listen` here, or keep a running `hold serve`, so that this home can be seen")
         may = joined.views()[view].scope

@@ -31,6 +31,7 @@ from nacl.secret import SecretBox
 from ..config import Config, load
 from ..core import directories, jsontext, records
 from ..errors import BadArgument, BadInvitation, ConfigError, DamagedRecord, NodeTaken, NoSuchNode, UnsafeDirectory
+from ..server.tokens import SCOPES
 from .fabric import Address, Fabric, GivenAddress
 from .sealing import KEY_ID_BYTES, fingerprint, own_key
 
@@ -379,11 +380,18 @@ async def wait_for_join(
                 return fingerprint(bytes(viewing.key.public_key), key)
 
 
+def level(scope: object) -> int:
+    """A scope as an index of `SCOPES`. The least for one that is not known here: a later release may have others."""
+    return SCOPES.index(scope) if scope in SCOPES else 0
+
+
 async def join(
-    joined: Joined, text: str, owner: str | None = None, labels: dict[str, str] | None = None
+    joined: Joined, text: str, scope: str | None, owner: str | None, labels: dict[str, str]
 ) -> tuple[str, str]:
-    """Join a view. Returns the name of the view, which may now see this home, and the fingerprint of the two."""
+    """Join a view, with the scope of its invitation or a lower one. Returns the name of the view, which may now see
+    this home, and the fingerprint of the two."""
     invitation = Invitation.read(text, time.time())
+    scope = min(invitation.scope, scope or invitation.scope, key=level)
     answers: asyncio.Queue[bytes | None] = asyncio.Queue()
     view_key = PublicKey(bytes.fromhex(invitation.view_key))
     reply = invitation.fabric.subject("n", invitation.node, invitation.exchange)
@@ -411,7 +419,7 @@ async def join(
         raise BadInvitation("it was changed on the way")
     if "refused" in answer:
         raise NodeTaken.from_wire(answer["refused"])
-    view = View(invitation.view, view_key, invitation.scope, owner, labels or {}, invitation.node, invitation.fabric)
+    view = View(invitation.view, view_key, scope, owner, labels, invitation.node, invitation.fabric)
     joined.join(view)
     return view.name, joined.fingerprint(view)
 

@@ -19,7 +19,7 @@ from ..server.tokens import SCOPES, Caller
 from ..server.watching import NAMES, Watching
 from .far_app import Calls
 from .following import Following
-from .joining import JOINED, VIEWING, Joined, Viewing
+from .joining import JOINED, VIEWING, Joined, Viewing, level
 from .offering import Offering, far_end
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Nodes:
         views: dict[str, int] = {}
         wanted: set[tuple[Address, str]] = set()
         try:
-            views = {view.name: _level(view.scope) for view in self._joined.views().values()}
+            views = {view.name: level(view.scope) for view in self._joined.views().values()}
             wanted = self._joined.fabrics() if self._is_first else wanted
         finally:
             # While the file cannot be used, no view is trusted.
@@ -176,15 +176,10 @@ async def _ended(task: asyncio.Task[None]) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def _level(scope: object) -> int:
-    """The least for a scope that is not known here: a later release may have others."""
-    return SCOPES.index(scope) if scope in SCOPES else 0
-
-
 def _caller(view: View, claims: dict[str, Any]) -> Caller:
     """What the caller of a view claims, limited to what this node grants that view."""
     claimed = claims.get("scope")
-    scope = SCOPES[min(_level(claimed), _level(view.scope))]
+    scope = SCOPES[min(level(claimed), level(view.scope))]
     ids, owner, labels = claims.get("sessions"), claims.get("owner"), claims.get("labels") or {}
     sessions = None if ids is None else frozenset(str(each) for each in ids)
     labels = {str(key): str(value) for key, value in labels.items()}
