@@ -6,15 +6,20 @@ import asyncio
 import base64
 import json
 import re
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from support.fleets import leave
 from support.serving import START_BOUND_S
 from support.waiting import until
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from support.fleets import Fleet
+    from support.world import World
 
 FINGERPRINT = re.compile(r"fingerprint ((?:[0-9a-f]{4}-){5}[0-9a-f]{4})")
 
@@ -120,6 +125,42 @@ def test_the_login_of_a_node_may_hear_and_ask_nothing_of_others(fleet: Fleet) ->
     refused = asyncio.run(tried())
     assert len([each for each in refused if "subscription" in each.lower()]) == 4
     assert len([each for each in refused if "publish" in each.lower()]) == 3
+
+
+@pytest.mark.parametrize("is_chain", [False, True], ids=["alone", "with its chain"])
+def test_a_certificate_of_an_authority_is_used_and_no_other_of_that_authority(
+    world: World, fleet: Fleet, is_chain: bool
+) -> None:
+    authority = _certificate(world.root / "authority")
+    ours, another = (_certificate(world.root / name, authority) for name in ("ours", "another"))
+
+    def start(certificate: Path) -> None:
+        leave(fleet.fabric)
+        chain = certificate.with_suffix(".chain")
+        # The key in that file stays where it is.
+        parts = [certificate.with_suffix(".key"), certificate, *([authority] if is_chain else [])]
+        chain.write_text("".join(part.read_text() for part in parts))
+        fleet.start_fabric("--tls-cert", chain, "--tls-key", certificate.with_suffix(".key"))
+
+    start(ours)
+    node = fleet.node("a")
+    for machine, name in ((node, "joined.json"), (fleet.view, "viewing.json")):
+        assert "PRIVATE KEY" not in machine.file(name).read_text()
+    start(another)
+    (row,) = json.loads(node.hold("node", "ls", "--json").stdout)["views"]
+    assert "its certificate is not the expected one" in row["why"]
+    start(ours)
+    fleet.until_connected("a")
+
+
+def _certificate(path: Path, authority: Path | None = None) -> Path:
+    words = ["req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={path.name}"]
+    words += ["-x509", "-days", "2", "-keyout", str(path.with_suffix(".key")), "-out", str(path)]
+    if authority is not None:
+        words += ["-CA", str(authority), "-CAkey", str(authority.with_suffix(".key"))]
+        words += ["-addext", "basicConstraints=CA:FALSE"]
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+    return path
 
 
 def _coded(invitation: dict[str, object]) -> str:

@@ -138,8 +138,8 @@ class Fleet:
         self.port = free_port()
         self.fabric = self.start_fabric()
 
-    def start_fabric(self) -> Program:
-        program = self.view.program("fabric", "--port", self.port)
+    def start_fabric(self, *words: object) -> Program:
+        program = self.view.program("fabric", "--port", self.port, *words)
         self._world.closing.callback(leave, program)
         assert "connects" in program.line(START_BOUND_S), program.errors()
         self.fabric = program

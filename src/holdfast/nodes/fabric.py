@@ -63,6 +63,7 @@ _SEED = re.compile(r"\bSU[A-Z2-7]{56}\b")
 _PASSWORD = re.compile(r"[^\s:]+:\S+")
 # The first byte of the public key of a user; a seed has two bytes before the key, both a checksum behind it.
 _USER_BYTE, _SEED_KEY = bytes([20 << 3]), slice(2, 34)
+_CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -339,12 +340,21 @@ def _tls(address: Address) -> ssl.SSLContext | None:
         if not address.is_local:
             raise Unfit(f"{address.url} is another machine, and the address has no TLS: use tls://")
         return None
-    context = ssl.create_default_context()
-    if address.certificate is not None:
-        context = ssl.create_default_context(cadata=address.certificate)
-        # It is exactly the certificate that the invitation names, whatever host it was made for.
-        context.check_hostname = False
+    if address.certificate is None:
+        return ssl.create_default_context()
+    # It is exactly the certificate that the invitation names, whoever signed it and whatever host it was made for.
+    context = ssl.create_default_context(cadata=first_certificate(address.certificate))
+    context.verify_flags = ssl.VERIFY_X509_PARTIAL_CHAIN | ssl.VERIFY_X509_TRUSTED_FIRST
+    context.check_hostname = False
     return context
+
+
+def first_certificate(text: str) -> str:
+    """That of the server itself: a file may also have those of its authorities, and its key."""
+    found = _CERTIFICATE.search(text)
+    if found is None:
+        raise Unfit("its certificate is not in PEM")
+    return found[0] + "\n"
 
 
 def _check(client: Client) -> None:

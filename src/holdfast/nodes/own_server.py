@@ -18,7 +18,7 @@ from ..core.processes import same, start_time
 from ..errors import BadArgument
 from ..serving.listener import is_loopback
 from .exchange import MESSAGE_BYTES
-from .fabric import Address
+from .fabric import Address, Unfit, first_certificate
 from .joining import FABRIC, INVITATION_S, Directory, Viewing
 
 if TYPE_CHECKING:
@@ -230,8 +230,15 @@ async def run(
 def _read(tls: tuple[str, str] | None) -> str | None:
     if tls is None:
         return None
-    with open(tls[0], encoding="ascii") as file:
-        return file.read()
+    try:
+        with open(tls[0], encoding="utf-8", errors="replace") as file:
+            return first_certificate(file.read())
+    except OSError as problem:
+        raise BadArgument("tls-cert", f"{tls[0]}: {problem.strerror}", "name a readable file") from None
+    except Unfit:
+        raise BadArgument(
+            "tls-cert", f"{tls[0]} has no certificate in PEM", "name the file of the certificate"
+        ) from None
 
 
 def _write(path: str, text: str) -> None:
