@@ -197,7 +197,8 @@ def test_a_killed_fabric_disturbs_no_work_and_every_machine_reconnects(world: Wo
         assert row["why"]
         # Its rows are still there, and none is called ended.
         assert row["sessions"] == {"running": 10}
-    fleet.fabric.wait()
+    assert fleet.fabric.wait() != 0
+    assert "nats-server ended, killed by signal 9" in fleet.fabric.errors()
     for machine in (*nodes, fleet.view):
         assert machine.hold("run", "--", "echo local").stdout == "local\n"
     until(

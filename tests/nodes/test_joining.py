@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import re
+import signal
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from support.fleets import leave
 from support.serving import START_BOUND_S
-from support.waiting import until
+from support.waiting import until, wait_gone
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from support.fleets import Fleet
     from support.world import World
 
@@ -127,6 +128,26 @@ def test_the_login_of_a_node_may_hear_and_ask_nothing_of_others(fleet: Fleet) ->
     assert len([each for each in refused if "publish" in each.lower()]) == 3
 
 
+def test_hold_fabric_and_its_server_end_together(fleet: Fleet) -> None:
+    def server() -> int:
+        path = Path(f"/proc/{fleet.fabric.pid}/task/{fleet.fabric.pid}/children")
+        (child,) = path.read_text().split()
+        return int(child)
+
+    child = server()
+    leave(fleet.fabric)
+    assert (fleet.fabric.returncode, fleet.fabric.errors()) == (0, "")
+    wait_gone(child)
+    fleet.start_fabric()
+    child = server()
+    fleet.fabric.signal(signal.SIGKILL)
+    wait_gone(child)
+    fleet.start_fabric()
+    os.kill(server(), signal.SIGTERM)
+    assert fleet.fabric.wait() != 0
+    assert "nats-server ended" in fleet.fabric.errors()
+
+
 @pytest.mark.parametrize("is_chain", [False, True], ids=["alone", "with its chain"])
 def test_a_certificate_of_an_authority_is_used_and_no_other_of_that_authority(
     world: World, fleet: Fleet, is_chain: bool
@@ -172,9 +193,6 @@ def _coded(invitation: dict[str, object]) -> str:
 
 def _expire(fleet: Fleet, node: str) -> None:
     """As if fifteen minutes had passed: the fabric looks at the time of each login when it reads them."""
-    import os
-    import signal
-
     path = fleet.view.file("fabric.json")
     record = json.loads(path.read_text())
     record.pop("check", None)

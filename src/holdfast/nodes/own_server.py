@@ -167,7 +167,7 @@ async def run(
     host: str | None = None,
     tls: tuple[str, str] | None = None,
 ) -> int:
-    """Run until asked to end, or until its server ends. Returns its exit code."""
+    """Run until asked to end. BadArgument if its server ends before."""
     path = program()
     if not is_loopback(bind) and tls is None:
         raise BadArgument(
@@ -212,9 +212,17 @@ async def run(
         ends = [each["until_s"] for each in fresh["logins"].values() if "until_s" in each]
         timer = loop.call_later(max(0.0, min(ends) - time.time()) + 0.1, reload) if ends else None
 
+    is_asked = False
+
+    def end() -> None:
+        nonlocal is_asked
+        is_asked = True
+        if child.returncode is None:
+            child.terminate()
+
     loop.add_signal_handler(signal.SIGHUP, reload)
     for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, child.terminate)
+        loop.add_signal_handler(number, end)
     assert child.stderr is not None
     last = b""
     async for line in child.stderr:
@@ -222,9 +230,13 @@ async def run(
         if b"Server is ready" in line:
             started(url)
     code = await child.wait()
-    if last and code:
-        raise BadArgument("fabric", f"nats-server ended: {last.decode('utf-8', 'replace').strip()[-200:]}", "see above")
-    return 0
+    if is_asked:
+        return 0
+    how = f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+    why = f": {last.decode('utf-8', 'replace').strip()[-200:]}" if last else ""
+    raise BadArgument(
+        "fabric", f"nats-server ended, {how}{why}", "correct what it names, and start `hold fabric` again"
+    )
 
 
 def _read(tls: tuple[str, str] | None) -> str | None:
