@@ -76,10 +76,26 @@ def test_an_expired_a_used_and_a_tampered_invitation_are_refused_and_leave_nothi
     logins = json.loads(fleet.view.file("fabric.json").read_text())["logins"]
     assert any(each.get("node") == "late" for each in logins.values())
     _expire(fleet, "late")
-    until(lambda: "late" not in fleet.view.file("nats.conf").read_text(), what="the end of the login of an invitation")
+    until(lambda: not _left(fleet, "late"), what="the end of the login of an invitation")
     refused = fleet.machine("fifth").program("node", "join", late, pace=0.3)
     assert refused.wait() == 2
     assert "refuses our login" in refused.errors()
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        withdrawn, _ = fleet.invite("ended")
+        assert _left(fleet, "ended") == {"fabric.json", "nats.conf"}
+        withdrawn.signal(number)
+        assert withdrawn.wait() == 130
+        assert "fabric.json" not in _left(fleet, "ended")
+        until(lambda: not _left(fleet, "ended"), what="the end of the login of an invitation")
+    # One that expires while no fabric runs goes when the next one starts.
+    withdrawn, _ = fleet.invite("unseen")
+    withdrawn.kill()
+    withdrawn.wait()
+    leave(fleet.fabric)
+    _expire(fleet, "unseen")
+    assert "fabric.json" in _left(fleet, "unseen")
+    fleet.start_fabric()
+    assert not _left(fleet, "unseen")
     assert {path.name: path.read_bytes() for path in used.file("").iterdir()} == before
 
 
@@ -200,4 +216,11 @@ def _expire(fleet: Fleet, node: str) -> None:
         if each.get("node") == node:
             each["until_s"] = 1.0
     path.write_text(json.dumps(record))
-    os.kill(fleet.fabric.pid, signal.SIGHUP)
+    if fleet.fabric.returncode is None:
+        fleet.fabric.signal(signal.SIGHUP)
+
+
+def _left(fleet: Fleet, node: str) -> set[str]:
+    """The files of the view that know of this machine."""
+    files = {path.name: path.read_text("latin-1") for path in fleet.view.file("").iterdir()}
+    return {name for name, text in files.items() if f"n-{node}-" in text}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from ..errors import BadArgument, Unsupported
@@ -138,6 +139,9 @@ async def _invite(args: Namespace, home: Home) -> int:
     from ..nodes import asking, joining
     from ..nodes.own_server import Logins
 
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # As Ctrl-C: the login of the invitation is removed.
+        signal.signal(number, signal.getsignal(signal.SIGINT))
     viewing, logins, login = joining.Viewing(home), Logins(home), None
     address, scope = viewing.address, args.scope or "control"
     joining.check_name(args.name)

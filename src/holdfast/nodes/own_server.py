@@ -76,14 +76,18 @@ class Logins:
         """The record of a fabric that starts now, created at the first start."""
         with self._directory.changing(FABRIC) as record:
             record.setdefault("fleet", secrets.token_hex(4))
-            logins = record.setdefault("logins", {})
+            logins = record["logins"] = _valid(record.get("logins", {}))
             logins.setdefault("view", {"password": secrets.token_urlsafe(_PASSWORD_BYTES)})
             record.update(facts, pid=os.getpid(), start=start_time(os.getpid()))
-        return self.read()
+        return record
 
     def read(self) -> dict[str, Any]:
+        """The record, from which invitations that have expired were removed."""
         record = self._directory.read(FABRIC)
-        return {**record, "logins": _valid(record.get("logins", {}))}
+        if _valid(record["logins"]) != record["logins"]:
+            with self._directory.changing(FABRIC) as record:
+                record["logins"] = _valid(record["logins"])
+        return record
 
     @property
     def is_running(self) -> bool:
