@@ -14,7 +14,7 @@ from websockets.exceptions import InvalidStatus
 from holdfast.errors import Busy, HoldfastError
 from holdfast.nodes.conversation import BYTES, LAST
 from holdfast.nodes.exchange import Broken
-from support.fleets import Fleet, leave
+from support.fleets import Fleet, FleetServing, leave
 from support.serving import START_BOUND_S, EventReader, closed_with, filled
 from support.through_nodes import attached, seen_until, there
 from support.waiting import until
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from holdfast.nodes.far_app import Calls
-    from support.fleets import FleetServing, Machine
+    from support.fleets import Machine
     from support.world import World
 
 
@@ -195,6 +195,36 @@ def test_a_machine_that_joins_decides_what_the_view_may_do_and_see(fleet: Fleet)
     asked = fleet.machine("b").hold("node", "join", code, "--scope", "manage")
     assert inviting.wait(START_BOUND_S) == 0
     assert "that view may observe this home" in asked.stderr
+
+
+@pytest.mark.parametrize("words", [("revoke",), ("trust", "--scope", "control")], ids=["revoke", "trust"])
+def test_tokens_that_a_view_minted_on_a_node_end_with_what_it_may_do(fleet: Fleet, words: tuple[str, ...]) -> None:
+    node = fleet.join("a")
+    direct, serving = FleetServing(node), fleet.serve_view()
+    reached(serving, "a")
+    id = node.hold("start", "--", "sleep 600").stdout.strip()
+    own = _minted(direct, scope="manage")
+    minted = serving.call("POST", "/v1/nodes/a/tokens", {"scope": "manage"}).json["token"]
+    again = direct.call("POST", "/v1/tokens", {"scope": "manage"}, token=minted).json["token"]
+    link = serving.call("POST", f"/v1/nodes/a/sessions/{id}/links", {}).json["url"].partition("=")[2]
+
+    def statuses(target: str = f"/v1/sessions/{id}") -> list[int]:
+        return [direct.call("GET", target, token=token).status for token in (own, minted, again, link)]
+
+    assert statuses() == [200, 200, 200, 200]
+    (view,) = (each["view"] for each in json.loads(node.hold("node", "ls", "--json").stdout)["views"])
+    with EventReader(direct, "/v1/events", token=again) as events:
+        events.until("hello")
+        node.hold("node", words[0], view, *words[1:])
+        assert events.until("bye")["reason"] == "revoked"
+    assert statuses() == [200, 401, 401, 401]
+    # While it may manage, they stay.
+    if words[0] == "trust":
+        node.hold("node", "trust", view, "--scope", "manage")
+        until(lambda: "manage" in serving.call("GET", "/v1/nodes/a/info").json["scopes"], START_BOUND_S)
+        minted = serving.call("POST", "/v1/nodes/a/tokens", {"scope": "manage"}).json["token"]
+        node.hold("node", "trust", view, "--scope", "manage")
+        assert statuses("/v1/info")[:2] == [200, 200]
 
 
 def _minted(serving: FleetServing, **options: Any) -> str:
@@ -399,7 +429,7 @@ def test_an_exchange_that_ended_before_its_turn_to_be_read_is_opened_again(fleet
                 opened.set()
                 return talk
 
-            calls.open = ended_at_once  # type: ignore[method-assign]
+            calls.open = ended_at_once  # type: ignore[assignment,method-assign]
             return await _ask(calls, "a", ["limit=1"], asyncio.Semaphore(1), asyncio.Semaphore(1))
 
     answer = asyncio.run(main())

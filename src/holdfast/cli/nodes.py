@@ -110,10 +110,11 @@ async def _node(args: Namespace, home: Home) -> int:
         note(f"that view may {may} this home; `hold node trust {view} --scope ...` changes that")
     elif args.action == "trust":
         joining.Joined(home).trust(args.name, args.scope)
-        _audit(home, "view_trusted", view=args.name, scope=args.scope)
+        revoked = [] if args.scope == "manage" else _revoke_tokens(home, args.name)
+        _audit(home, "view_trusted", view=args.name, scope=args.scope, tokens=revoked)
     elif args.action == "revoke":
         joining.Joined(home).revoke(args.name)
-        _audit(home, "view_revoked", view=args.name)
+        _audit(home, "view_revoked", view=args.name, tokens=_revoke_tokens(home, args.name))
     elif args.action == "forget":
         from ..nodes.own_server import Logins
 
@@ -126,13 +127,26 @@ async def _node(args: Namespace, home: Home) -> int:
 
 
 def _audit(home: Home, action: str, **facts: Any) -> None:
-    import os
-
     from ..server.audit import Audit
-    from ..serving.listener import token_path
     from .host import author
 
-    Audit(os.path.dirname(token_path(home, ""))).note(action, by=author(), **facts)
+    Audit(_of_server(home)).note(action, by=author(), **facts)
+
+
+def _revoke_tokens(home: Home, view: str) -> list[str]:
+    """Only `manage` makes tokens: those of a view that has it no longer end with it. Returns their ids."""
+    from ..nodes.joining import caller_id
+    from ..server.tokens import Tokens
+
+    return Tokens(None, _of_server(home)).revoke_made_by(caller_id(view))
+
+
+def _of_server(home: Home) -> str:
+    import os
+
+    from ..serving.listener import token_path
+
+    return os.path.dirname(token_path(home, ""))
 
 
 async def _invite(args: Namespace, home: Home) -> int:

@@ -188,6 +188,11 @@ class Viewing:
             record["fabric"] = address.to_json()
 
 
+def caller_id(view: str) -> str:
+    """The id of callers of this view in the home's own server."""
+    return f"view-{view}"
+
+
 def view_name(key: PrivateKey) -> str:
     """Readable, and different for each key."""
     host = re.sub("[^a-z0-9]+", "-", socket.gethostname().lower()).strip("-")[:20] or "view"

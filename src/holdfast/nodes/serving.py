@@ -19,7 +19,7 @@ from ..server.tokens import SCOPES, Caller
 from ..server.watching import NAMES, Watching
 from .far_app import Calls
 from .following import Following
-from .joining import JOINED, VIEWING, Joined, Viewing, level
+from .joining import JOINED, VIEWING, Joined, Viewing, caller_id, level
 from .offering import Offering, far_end
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from ..home import Home
+    from ..server.tokens import Tokens
     from .fabric import Address
     from .joining import View
     from .offering import Serve
@@ -42,8 +43,8 @@ _AGAIN_S = 1.0
 class Nodes:
     """A context manager: while it is open, this process takes part in the fabric."""
 
-    def __init__(self, home: Home, serve: Serve, note: Callable[..., None]) -> None:
-        self._note = note
+    def __init__(self, home: Home, serve: Serve, note: Callable[..., None], tokens: Tokens) -> None:
+        self._tokens = tokens
         self._path = os.path.join(home.path, "nodes")
         self._home_path = home.path
         self._stack = AsyncExitStack()
@@ -122,6 +123,9 @@ class Nodes:
             lost = {name for name, most in self._trusted.items() if views.get(name, -1) < most}
             self._trusted = views
             await self._offering.revoked(lost)
+            for name in lost:
+                # Those that it has made since the command that revoked it.
+                self._tokens.revoke_made_by(caller_id(name))
             for gone in self._offered.keys() - wanted:
                 await self._offered.pop(gone).aclose()
             for new in wanted - self._offered.keys():
@@ -188,4 +192,4 @@ def _caller(view: View, claims: dict[str, Any]) -> Caller:
         sessions = frozenset()
     label = f"{str(claims.get('label'))[:64]}@{view.name}"
     narrowed = {**labels, **view.labels}
-    return Caller(f"view-{view.name}", label, scope, b"", sessions, view.owner or owner, narrowed)
+    return Caller(caller_id(view.name), label, scope, b"", sessions, view.owner or owner, narrowed)

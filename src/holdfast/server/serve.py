@@ -329,7 +329,7 @@ async def _take_part(home: Home, app: App, gate: Gate) -> None:
             loop.remove_reader(watching.fileno())
     from ..nodes.serving import Nodes
 
-    async with Nodes(home, gate.offered, app.audit.note) as app.nodes:
+    async with Nodes(home, gate.offered, app.audit.note, app.tokens) as app.nodes:
         await asyncio.Event().wait()
 
 

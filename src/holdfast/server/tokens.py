@@ -203,6 +203,15 @@ class Tokens:
                 raise NoSuch("token", id, "GET on the same address without the id lists the existing ones")
             del entries[id]
 
+    def revoke_made_by(self, maker: str) -> list[str]:
+        """Revoke what this caller has made, and what was made with that; returns the ids."""
+        made = [id for id, entry in _read(self._directory or "").items() if entry.get("maker") == maker]
+        if made:
+            with self._changing() as entries:
+                for id in made:
+                    entries.pop(id, None)
+        return made
+
     def listed(self, *, kind: tuple[str, ...], session: str | None = None) -> list[dict[str, Any]]:
         """All of these kinds, without anything secret."""
         self._read_if_changed()
@@ -304,6 +313,7 @@ class Tokens:
         sessions: list[str] | None = None,
         owner: str | None = None,
         labels: Mapping[str, str] | None = None,
+        maker: str | None = None,
     ) -> str:
         id = secrets.token_hex(_ID_BYTES)
         now = self._wall()
@@ -324,6 +334,8 @@ class Tokens:
                 "sessions": sessions,
                 "owner": owner,
                 "labels": dict(labels or {}),
+                # Of a token that was made with another: who made that one.
+                "maker": entries.get(maker or "", {}).get("maker", maker),
             }
         return id
 

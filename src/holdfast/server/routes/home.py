@@ -201,7 +201,7 @@ async def mint(ask: Ask) -> dict[str, Any]:
         if not isinstance(sessions, list) or not all(isinstance(each, str) for each in sessions):
             raise BadArgument("sessions", "is not a list of ids", "give full ids")
         sessions = [ask.app.find(ask.hf, ask.caller, each).id for each in sessions]
-    limits = {"sessions": sessions, "owner": owner, "labels": labels}
+    limits = {"sessions": sessions, "owner": owner, "labels": labels, "maker": ask.caller.id}
     caller, token = ask.app.tokens.issue(TOKEN, label, scope, body.get("ttl"), **limits)
     ask.facts |= {"id": caller.id, "label": label, "scope": scope}
     return {"token": token, **ask.app.tokens.describe(caller.id)}
@@ -229,7 +229,7 @@ async def links(ask: Ask) -> dict[str, Any]:
 )
 async def link(ask: Ask) -> dict[str, Any]:
     ttl = ask.body.get("ttl") or _LINK_S
-    limits = {"sessions": [ask.session.id], **ask.caller.narrowing}
+    limits = {"sessions": [ask.session.id], **ask.caller.narrowing, "maker": ask.caller.id}
     caller, token = ask.app.tokens.issue(LINK, f"link-{ask.session.id}", "observe", ttl, **limits)
     ask.facts["id"] = caller.id
     # Browsers cannot open a unix socket: the client knows what forwards to it.
