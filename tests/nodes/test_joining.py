@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.fleets import leave
-from support.serving import START_BOUND_S
+from support.serving import START_BOUND_S, new_certificate
 from support.waiting import until, wait_gone
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def test_an_expired_a_used_and_a_tampered_invitation_are_refused_and_leave_nothi
     assert "refuses our login" in refused.errors()
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
         withdrawn, _ = fleet.invite("ended")
-        assert _left(fleet, "ended") == {"fabric.json", "nats.conf"}
+        until(lambda: _left(fleet, "ended") == {"fabric.json", "nats.conf"}, what="the login")
         withdrawn.signal(number)
         assert withdrawn.wait() == 130
         assert "fabric.json" not in _left(fleet, "ended")
@@ -162,6 +162,18 @@ def test_hold_fabric_and_its_server_end_together(fleet: Fleet) -> None:
     os.kill(server(), signal.SIGTERM)
     assert fleet.fabric.wait() != 0
     assert "nats-server ended" in fleet.fabric.errors()
+
+
+def test_hold_fabric_binds_to_ipv6_and_refuses_an_address_without_a_name(world: World, fleet: Fleet) -> None:
+    certificate, key = new_certificate(world.root)
+    for address in ("0.0.0.0", "::"):
+        words = ("fabric", "--bind", address, "--tls-cert", certificate, "--tls-key", key)
+        refused = fleet.machine(f"any-{len(address)}").hold(*words, check=False)
+        assert (refused.returncode, "give --host NAME" in refused.stderr) == (2, True)
+    leave(fleet.fabric)
+    fleet.start_fabric("--bind", "::1")
+    fleet.node("a")
+    assert f"nats://[::1]:{fleet.port}" in fleet.view.file("viewing.json").read_text()
 
 
 @pytest.mark.parametrize("is_chain", [False, True], ids=["alone", "with its chain"])

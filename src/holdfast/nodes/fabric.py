@@ -64,7 +64,7 @@ _PASSWORD = re.compile(r"[^\s:]+:\S+")
 # The first byte of the public key of a user; a seed has two bytes before the key, both a checksum behind it.
 _USER_BYTE, _SEED_KEY = bytes([20 << 3]), slice(2, 34)
 _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        return urlsplit(self.url).hostname in _LOOPBACK
+        return urlsplit(self.url).hostname in LOOPBACK
 
     def subject(self, side: str, *rest: str) -> str:
         """Of a node or view by its name, and of one exchange of it."""

@@ -88,7 +88,7 @@ async def sessions(ask: Ask) -> dict[str, Any]:
         fit = fits(**asked)
         there = nodes_routes.Elsewhere(ask.nodes, ask.caller, lambda shot: fit(shot) and _fits(shot, query))
         await there.look(query["nodes"])
-    found = [*shots, *there.shots] if there is not None else shots
+    found: list[Snapshot] = [*shots, *(there.shots if there is not None else ())]
     order = _Order(query, found)
     items, has_more = order.page(found)
     count = len(found)
