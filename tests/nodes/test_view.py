@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support import hostile_node
 from support.fleets import leave
 from support.own_time import QuietTime
 from support.serving import START_BOUND_S
@@ -33,6 +34,8 @@ def test_ls_lists_sessions_of_nodes_and_names_those_that_did_not_answer(fleet: F
     assert {(row["node"], row["id"]) for row in rows} == {(None, here), ("a", there)}
     assert "away did not answer: not connected" in listed.stderr
     assert fleet.view.hold("ls", "--nodes", "a", "-aq").stdout.split() == [f"a/{there}", f"a/{ended}"]
+    (away,) = [line.split() for line in fleet.view.hold("node", "ls").stdout.splitlines() if line.startswith("away")]
+    assert away[:3] == ["away", "unreachable", "-"]
     words = fleet.view.hold("ls", "--nodes").stdout
     assert words.split()[:2] == ["NODE", "ID"]
     # After a visit the list is the same.
@@ -44,6 +47,25 @@ def test_ls_lists_sessions_of_nodes_and_names_those_that_did_not_answer(fleet: F
     unknown = fleet.view.hold("ls", "--nodes", "nobody", check=False)
     assert (unknown.returncode, unknown.stdout) == (3, "")
     assert [row["id"] for row in json.loads(fleet.view.hold("ls", "--json").stdout)] == [here]
+
+
+def test_the_reason_that_a_node_gives_is_shown_cleaned(fleet: Fleet, world: World) -> None:
+    node = fleet.join("hostile")
+    liar = world.program([sys.executable, hostile_node.__file__, str(node.home), "-1", "none"], env=node.env)
+    serving = fleet.serve_view()
+
+    def why() -> str:
+        (row,) = serving.call("GET", "/v1/nodes").json["items"]
+        return str(row["why"])
+
+    until(lambda: "gnp.exe" in why(), START_BOUND_S, what="its reason")
+    (row,) = json.loads(fleet.view.hold("node", "ls", "--json").stdout)["nodes"]
+    listed = fleet.view.hold("ls", "--nodes").stderr
+    for text in (why(), row["why"], listed.rstrip("\n")):
+        assert "gnp.exe" in text
+        assert len(text) < 1000
+        assert text.isprintable(), text
+    liar.end()
 
 
 # What a host of the view does with a session of a node through the library and a toolset.
@@ -90,6 +112,9 @@ def test_a_session_of_others_on_a_node_is_read_typed_into_and_stopped_by_its_ref
     assert view.hold("wait", f"a/{id}", "--match", "ready").returncode == 0
     shown = json.loads(view.hold("status", "a/repl", "--json").stdout)
     assert (shown["id"], shown["name"], shown["metadata"]["visit"]) == (id, "a/repl", "a")
+    said = " ".join(view.hold("status", "a/repl").stdout.split())
+    for text in ("place node:a", f"pid {shown['pid']} in node:a", f"runner pid {shown['runner_pid']} in node:a,"):
+        assert text in said
     assert _but_signals(_contents(node, id)) == _but_signals(before)
 
     following = view.program("logs", "-f", "a/repl")

@@ -59,6 +59,7 @@ def test_rows_of_a_hostile_node_are_bounded_cleaned_and_shown_as_its_own(
     until(lambda: "lastlong0" in _ids(serving), START_BOUND_S, what="its list, after its events")
     found = state()
     assert len(json.dumps(found)) < 2000
+    assert not set(json.dumps(found, ensure_ascii=False)) & FORBIDDEN
     assert sum(found["sessions"].values()) <= ROWS_MAX
 
     rows = serving.call("GET", "/v1/sessions?nodes=all&limit=200").json["items"]

@@ -1,6 +1,7 @@
 """A node that lies: the real protocol in front of an application that answers what no honest one would.
 
 python hostile_node.py HOME ROWS ID: a joined home, how many sessions its events are about, an id that the view has.
+With -1 rows it refuses every request, in words of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from holdfast.errors import HoldfastError
 from holdfast.home import Home
 from holdfast.nodes.joining import Joined
 from holdfast.nodes.offering import Offering
@@ -71,6 +73,8 @@ class Application:
         self._taken = taken
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._rows < 0:
+            raise HoldfastError(BIDI + LONG[:5000])
         start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]}
         await send(start)
         if scope["path"] == "/v1/events":
@@ -78,7 +82,7 @@ class Application:
         else:
             is_info = scope["path"] == "/v1/info"
             said = (
-                {"version": MARKUP + LONG, "scopes": LONG}
+                {"version": BIDI + MARKUP + LONG, "scopes": LONG}
                 if is_info
                 else {"items": listed(self._taken), "count": MARKUP}
             )

@@ -210,6 +210,8 @@ def status_main(args: Namespace) -> int:
 def described(session: Snapshot, asked: Record, directory: str) -> list[tuple[str, str]]:
     """`asked` is the spec as it is now, with the log in `directory`."""
     extra = dict(session.metadata)
+    # Its processes are not of this machine.
+    place = "" if session.place == "local" else f" in {session.place}"
     evidence = extra.pop("evidence", None)
     for shown in ("lost_bytes", "restarting"):  # as words, in other lines
         extra.pop(shown, None)
@@ -226,8 +228,9 @@ def described(session: Snapshot, asked: Record, directory: str) -> list[tuple[st
         ("owner", session.owner),
         ("labels", " ".join(f"{key}={value}" for key, value in session.labels.items())),
         ("kind", session.kind),
-        ("pid", None if session.pid is None else str(session.pid)),
-        ("runner", _runner(session)),
+        ("place", session.place if place else None),
+        ("pid", None if session.pid is None else f"{session.pid}{place}"),
+        ("runner", _runner(session, place)),
         ("size", None if session.size is None else "{1}x{0}".format(*session.size)),
         ("attached", _attached(session)),
         ("endpoint", session.endpoint),
@@ -247,10 +250,11 @@ def described(session: Snapshot, asked: Record, directory: str) -> list[tuple[st
     return [(key, value) for key, value in lines if value]
 
 
-def _runner(session: Snapshot) -> str | None:
+def _runner(session: Snapshot, place: str) -> str | None:
     if session.runner_pid is None:
         return None
-    return f"pid {session.runner_pid}" + (f", version {session.runner_version}" if session.runner_version else "")
+    version = f", version {session.runner_version}" if session.runner_version else ""
+    return f"pid {session.runner_pid}{place}{version}"
 
 
 def _limits(asked: Record) -> str:

@@ -206,13 +206,9 @@ async def _list(args: Namespace, home: Home) -> None:
         say_json({"name": joined.name, "nodes": rows, "views": views})
         return
     if rows:
-        cells = [
-            [
-                ("" if row[key] is None else str(row[key]), "")
-                for key in ("node", "state", "sessions", "fingerprint", "why")
-            ]
-            for row in rows
-        ]
+        shown = [{**row, "sessions": "-" if row["sessions"] is None else str(row["sessions"])} for row in rows]
+        columns = ("node", "state", "sessions", "fingerprint", "why")
+        cells = [[(row[key] or "", "") for key in columns] for row in shown]
         say(table(("NODE", "STATE", "SESSIONS", "FINGERPRINT", "WHY"), cells, style(load())))
     if views:
         cells = [[(each[key] or "", "") for key in ("view", "scope", "fingerprint", "why")] for each in views]

@@ -15,8 +15,9 @@ from ..model import Finding
 from ..server.tokens import Caller
 from .fabric import TRIAL, Fabric, Unfit, credentials_in
 from .far_app import Calls, fetch
-from .following import NEWEST, far_shots
+from .following import NEWEST, WHY_CHARACTERS, far_shots
 from .joining import Joined, Viewing, invite
+from .rows import clean
 from .serving import OFFERING
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 # exchanges are opened, and so many answers read, at a time.
 _ANSWER_S = 2.0
 _OPENING, _READING = 128, 8
-# The limit of the reason that a node gives.
-_WHY_CHARACTERS = 300
 _WITHIN_S = 4.0
 _OK, _WARNING, _PROBLEM = "ok", "warning", "problem"
 # A part of the reason why there is no connection, and its fix.
@@ -141,12 +140,12 @@ async def _ask(
                 for query in queries:
                     status, page = await fetch(calls, name, "/v1/sessions", caller, query, talk)
                     if status != 200:
-                        return str(page.get("detail") or f"it answers with status {status}")[:_WHY_CHARACTERS]
+                        return clean(str(page.get("detail") or f"it answers with status {status}")[:WHY_CHARACTERS])
                     pages.append(page)
                     talk = None
             return pages
     except HoldfastError as problem:
-        return _why(problem)[:_WHY_CHARACTERS]
+        return _why(problem)
     except TimeoutError:
         return "no answer"
     except (TypeError, ValueError, RecursionError):
@@ -154,7 +153,7 @@ async def _ask(
 
 
 def _why(problem: HoldfastError) -> str:
-    return str(problem.facts.get("why") or problem.message)
+    return clean(str(problem.facts.get("why") or problem.message)[:WHY_CHARACTERS])
 
 
 # `hold node invite` through a NATS server that `hold fabric` did not start.

@@ -16,7 +16,7 @@ from ..core.clock import rfc3339
 from ..errors import HoldfastError
 from ..server.tokens import Caller
 from .far_app import ask, fetch
-from .rows import far_shot
+from .rows import clean, far_shot
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator
@@ -46,7 +46,7 @@ _LISTS, _TURN_S = 32, 2.0
 # The limit of sessions kept of one node: those it reported last.
 ROWS_MAX = 1000
 # Limits of texts that a node may have written.
-_WHY_CHARACTERS, _VERSION_CHARACTERS = 300, 40
+WHY_CHARACTERS, _VERSION_CHARACTERS = 300, 40
 _REASONS = 5
 _CHANGES = ("created", "updated", "ended", "removed")
 # Limit of one event, which has one session.
@@ -193,7 +193,7 @@ class Following:
                 why = str(problem.facts.get("why") or problem.message)
             except (OSError, ValueError, TypeError, RecursionError) as problem:
                 why = f"its answer is invalid: {str(problem) or type(problem).__name__}"
-            why = why[:_WHY_CHARACTERS]
+            why = clean(why[:WHY_CHARACTERS])
             if why != node.why:
                 node.why = why
                 self._tell(node, "unreachable")
@@ -250,7 +250,7 @@ class Following:
             newest, is_cut = await self._sessions(node)
             running = (await self._sessions(node, "&state=running"))[0] if is_cut else []
         version = about.get("version")
-        node.version = version[:_VERSION_CHARACTERS] if isinstance(version, str) else None
+        node.version = clean(version[:_VERSION_CHARACTERS]) if isinstance(version, str) else None
         changed, node.changed = node.changed or set(), None
         node.rows = {id: row for id, row in node.rows.items() if id in changed}
         node.floor = min((shot.created_at or "" for shot in newest), default="") if is_cut else None

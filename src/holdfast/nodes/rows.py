@@ -91,10 +91,10 @@ def far_shot(node: str, row: object) -> FarShot | None:
 def _text(found: object, most: int, *, is_common: bool = False) -> str | None:
     if not isinstance(found, str):
         return None
-    return sys.intern(_clean(found[:most])) if is_common else _clean(found[:most])
+    return sys.intern(clean(found[:most])) if is_common else clean(found[:most])
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
     """Characters that act on a terminal, or turn or hide text, as escapes."""
     if text.isascii() and text.isprintable():
         return text
@@ -113,12 +113,12 @@ def _exit(found: object) -> Exit | None:
 def _small(found: Any, depth: int = 3) -> Any:
     """The value with long texts, long collections and deep nesting cut off."""
     if isinstance(found, str):
-        return _clean(found[:TEXT_CHARACTERS])
+        return clean(found[:TEXT_CHARACTERS])
     if isinstance(found, dict | list) and depth == 0:
         return None
     if isinstance(found, dict):
         parts = list(found.items())[:_PARTS_MAX]
-        return {_clean(str(name)[:_NAME_CHARACTERS]): _small(each, depth - 1) for name, each in parts}
+        return {clean(str(name)[:_NAME_CHARACTERS]): _small(each, depth - 1) for name, each in parts}
     if isinstance(found, list):
         return [_small(each, depth - 1) for each in found[:_PARTS_MAX]]
     return found
