@@ -18,7 +18,7 @@ from ..core.processes import same, start_time
 from ..errors import BadArgument
 from ..serving.listener import is_loopback
 from .exchange import MESSAGE_BYTES
-from .fabric import LOOPBACK, Address, Unfit, first_certificate
+from .fabric import Address, Unfit, first_certificate
 from .joining import FABRIC, INVITATION_S, Directory, Viewing
 
 if TYPE_CHECKING:
