@@ -141,7 +141,7 @@ def test_processes_that_outlive_the_command_are_reported(world: World) -> None:
     done = world.hold("run", "--name", "it", "--", *world.probe("close", 1, 2, "fork", "{", "forever", "}", "exit", 6))
     assert done.returncode == 6
     assert "a process it started is still running" in done.stderr
-    assert "1 left" in world.hold("ls").stdout
+    assert "exit 6, 1 still running" in world.hold("ls").stdout
     assert world.hold("stop", "it", "--grace", "0").returncode == 0
 
 
