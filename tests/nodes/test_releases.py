@@ -3,22 +3,48 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+import holdfast
 from support.fleets import leave
-from support.releases import RELEASES, of_today, unpacked
+from support.releases import FROZEN, unpacked
 from support.serving import START_BOUND_S
 from support.through_nodes import attached, seen_until, there
 from support.waiting import until
 
 if TYPE_CHECKING:
-    from support.fleets import Fleet, FleetServing, Machine
+    from support.fleets import Fleet, FleetServing
     from support.world import World
 
-# A program of a view that asks its node for a service that no release has.
+# The newest release that has nodes, and one after it: this code with another version, a service, an address and a key
+# of sessions that the release does not know, and without an address that it knows.
+PREVIOUS, NEXT = "0.2.0", "0.2.1"
+_NEW_ADDRESS = """
+
+@endpoint("GET", "/v1/telepathy", "observe", "Whether it is heard", gives=replies.Ok)
+async def telepathy(ask: Ask) -> dict[str, Any]:
+    return {"ok": True}
+"""
+CHANGES = {
+    "__init__.py": (f'__version__ = "{holdfast.__version__}"', f'__version__ = "{NEXT}"'),
+    "nodes/offering.py": (
+        'elif kind == "far":',
+        'elif kind == "telepathy":\n            await talk.send({"type": "heard"})\n        elif kind == "far":',
+    ),
+    "server/routes/home.py": ("\n\n# The server itself.\n", f"\n{_NEW_ADDRESS}"),
+    "server/routes/history.py": ('"/v1/sessions/{id}/search"', '"/v1/sessions/{id}/find"'),
+    "model/session.py": (
+        "record = {key: getattr(self, key) for key in SESSION_KEYS}",
+        'record = {key: getattr(self, key) for key in SESSION_KEYS} | {"mood": "calm"}',
+    ),
+}
+
+# A program of a view that asks its node for a service of the later release.
 UNKNOWN = """
 import asyncio, json
 from holdfast.home import Home
@@ -34,7 +60,7 @@ async def main():
         talk = await calls.open("a")
         await talk.send({"type": "telepathy", "later": [1]})
         try:
-            await talk.receive()
+            print(json.dumps(await talk.receive()))
         except Broken as broken:
             print(json.dumps(broken.problem))
 
@@ -50,10 +76,9 @@ def test_a_node_and_a_view_of_two_releases_share_what_both_know_and_name_the_res
     fleet = fleet_of_the_past
     view, node = fleet.view, fleet.join("a")
     files = {each: each.read_bytes() for each in (node.file("joined.json"), node.file("key"), view.file("key"))}
-    # One of the two is of this release from now on; nobody joins again.
+    # One of the two has the later release from now on; nobody joins again.
     newer = view if older == "node" else node
-    today = of_today(world, RELEASES[-1])
-    newer.env |= {"PYTHONPATH": "", **today.env}
+    newer.env["PYTHONPATH"] = str(_later(world))
     if newer is view:
         leave(fleet.fabric)
         fleet.start_fabric()
@@ -61,7 +86,7 @@ def test_a_node_and_a_view_of_two_releases_share_what_both_know_and_name_the_res
     serving = fleet.serve_view()
     fleet.until_connected("a")
     versions = {machine: machine.hold("--version").stdout.split()[-1] for machine in (view, node)}
-    assert versions == {newer: today.version, (node if newer is view else view): RELEASES[-1].name}
+    assert [versions[each] for each in (view, node)] == ([NEXT, PREVIOUS] if newer is view else [PREVIOUS, NEXT])
 
     # Listed, read, attached, started, stopped, followed.
     id = node.hold("start", "--tty", "--name", "repl", "--", "echo ready; cat").stdout.strip()
@@ -77,6 +102,7 @@ def test_a_node_and_a_view_of_two_releases_share_what_both_know_and_name_the_res
     assert there(serving, "a", f"/sessions/{made}/output")["text"] == "from far\n"
     # Visited, and a place.
     assert "typed" in view.hold("logs", "a/repl").stdout
+    assert "typed" in view.hold("search", "a/repl", "ty.ed").stdout
     view.hold("submit", "a/repl", "by a visitor")
     view.hold("wait", "a/repl", "--match", "by a visitor")
     ran = view.hold("run", "--place", "node:a", "--", "echo $HOLDFAST_HOME; exit 3", check=False)
@@ -85,17 +111,44 @@ def test_a_node_and_a_view_of_two_releases_share_what_both_know_and_name_the_res
     assert there(serving, "a", f"/sessions/{id}")["state"] == "exited"
     assert {each.read_bytes() for each in files} == set(files.values())
 
-    # What the node does not know.
+    # What one of them does not know.
     asking = world.program([sys.executable, "-c", UNKNOWN], env=view.env)
-    problem = json.loads(asking.line(START_BOUND_S))
-    assert problem["code"] == "unsupported"
-    assert problem["facts"] == {"feature": "the service 'telepathy'", "version": versions[node]}
-    answer = serving.call("GET", "/v1/nodes/a/telepathy")
+    heard = json.loads(asking.line(START_BOUND_S))
+    known, unknown = "telepathy", f"sessions/{id}/search?re=typed"
+    if newer is view:
+        known, unknown = unknown, known
+    if newer is node:
+        assert heard == {"type": "heard"}
+        assert there(serving, "a", f"/sessions/{id}")["mood"] == "calm"
+    else:
+        assert heard["code"] == "unsupported"
+        assert heard["facts"] == {"feature": "the service 'telepathy'", "version": PREVIOUS}
+        assert f"(version {PREVIOUS}) does not support the service 'telepathy'" in heard["message"]
+    assert serving.call("GET", f"/v1/nodes/a/{known}").status == 200
+    answer = serving.call("GET", f"/v1/nodes/a/{unknown}")
     assert (answer.status, answer.slug) == (501, "unsupported")
-    assert (answer.json["feature"], answer.json["version"]) == ("GET /v1/telepathy", versions[node])
+    assert (answer.json["feature"], answer.json["version"]) == (f"GET /v1/{unknown.partition('?')[0]}", versions[node])
     assert "hold" in answer.json["fix"]
-    assert serving.call("GET", "/v1/nodes/a/info").status == 200, "the rest goes on"
+    (row,) = [
+        each
+        for each in serving.call("GET", "/v1/sessions?nodes=all").json["items"]
+        if (each["node"], each["id"]) == ("a", id)
+    ]
+    assert ("mood" in row) == (newer is view), "a view lists what it knows itself"
     until(lambda: not view.endpoints(), START_BOUND_S, what="the end of the deputies")
+
+
+def _later(world: World) -> Path:
+    """A host of the next release, for PYTHONPATH."""
+    target = world.root / "later"
+    source = Path(holdfast.__file__).parent
+    shutil.copytree(source, target / "holdfast", ignore=shutil.ignore_patterns("__pycache__"))
+    for name, (old, new) in CHANGES.items():
+        path = target / "holdfast" / name
+        text = path.read_text()
+        assert text.count(old) == 1, name
+        path.write_text(text.replace(old, new))
+    return target
 
 
 def _listed(serving: FleetServing) -> list[dict[str, object]]:
@@ -108,7 +161,9 @@ def fleet_of_the_past(world: World, monkeypatch: pytest.MonkeyPatch) -> Fleet:
     """Every machine has the previous release."""
     from support.fleets import Fleet, Machine
 
-    installed = unpacked(world, RELEASES[-1])
+    # The next release describes its answers itself.
+    monkeypatch.setattr("support.serving.check_described", lambda *_: None)
+    installed = unpacked(world, FROZEN / PREVIOUS)
     monkeypatch.delenv("HOLDFAST_HOME", raising=False)
     first = Machine.__init__
 
