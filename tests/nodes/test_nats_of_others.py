@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 GUIDE = Path(__file__).parents[2] / "docs/guides/many-machines.md"
 SNIPPET: str
 (SNIPPET,) = re.findall(r"^```text\n(authorization .*?)^```$", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+(INVITE,) = re.findall(r"^hold (node invite build-box --credentials) build-box.creds$", GUIDE.read_text(), re.MULTILINE)
 NODE = "build-box"
 SECRETS = {"view": "FIRST-SECRET", NODE: "SECOND-SECRET"}
 OPERATOR, ACCOUNT, USER = 14 << 3, 0, 20 << 3
@@ -106,8 +107,8 @@ class GivenFleet(Fleet):
         until(lambda: "Server is ready" in server.errors(), START_BOUND_S, what="the NATS server")
 
     def invite(self, name: str, scope: str = "manage") -> tuple[Program, str]:
-        given = ("--scope", scope, "--credentials", self.file[name])
-        inviting = self.view.program("node", "invite", name, *given)
+        assert name == NODE
+        inviting = self.view.program(*INVITE.split(), self.file[name], "--scope", scope)
         code = inviting.line(START_BOUND_S).removeprefix("hold node join ")
         assert code.startswith("hf."), inviting.errors()
         return inviting, code
