@@ -7,7 +7,7 @@ import json
 import os
 import shlex
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -138,6 +138,19 @@ def in_chroot(world: World, places: ExitStack, code_there: CodeThere) -> Iterato
     configure_place(world, "jail", ["unshare", "--mount", "sh", "-c", _CHROOT, str(root)])
     away = Away("jail", world, home=root / "root", work=root / "tmp", work_there="/tmp", home_there="/root")
     yield from _own(away, world, code_there)
+
+
+@pytest.fixture
+def node_with(world: World, places: ExitStack) -> Callable[[list[str]], NodeHost]:
+    """Makes a node that runs this program in the place of our far end."""
+
+    def made(far_end: list[str]) -> NodeHost:
+        host = NodeHost(new_root("hf-node-"), world, far_end)
+        places.callback(host.close)
+        evidence.roots.append(host.root)
+        return host
+
+    return made
 
 
 def _own(away: Away, world: World, code_there: CodeThere) -> Iterator[Away]:

@@ -23,6 +23,9 @@ from support.places import deputies, kill_deputies
 from support.scale import scaled
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from support.node_hosts import NodeHost
     from support.places import Away
     from support.world import World
 
@@ -120,19 +123,28 @@ os.read(0, 1 << 20)
         [{"type": "closed", "channel": 1}],
     ],
 )
+@pytest.mark.parametrize(
+    "way", ["docker", pytest.param("node", marks=[pytest.mark.covers("nodes:23"), pytest.mark.long])]
+)
 def test_a_hostile_far_end_starts_nothing_and_takes_no_other_down(
-    world: World, monkeypatch: pytest.MonkeyPatch, frames: list[Any]
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+    node_with: Callable[[list[str]], NodeHost],
+    frames: list[Any],
+    way: str,
 ) -> None:
     source = str(Path(wire.__file__).parents[2])
     script = world.root / "hostile.py"
     script.write_text(HOSTILE.format(source=source, frames=frames))
-    monkeypatch.setenv("HOLDFAST_PLACES_DOCKER", shlex.join([sys.executable, str(script)]))
-    monkeypatch.setenv("HOLDFAST_PLACES_TIMEOUT", "500ms")
-    monkeypatch.setenv("HOLDFAST_HOSTS_START_TIMEOUT", "500ms")
+    argv = [sys.executable, str(script)]
+    place, bound = ("docker:any", "500ms") if way == "docker" else (node_with(argv).place, "5s")
+    monkeypatch.setenv("HOLDFAST_PLACES_DOCKER", shlex.join(argv))
+    monkeypatch.setenv("HOLDFAST_PLACES_TIMEOUT", bound)
+    monkeypatch.setenv("HOLDFAST_HOSTS_START_TIMEOUT", bound)
     hf = world.open()
     before = written(world.home)
     with pytest.raises(errors.HoldfastError):
-        hf.start("true", place="docker:any")
+        hf.start("true", place=place)
     assert len(deputies(world)) == 1, "it tries again"
     session = written(world.home / "sessions")
     assert {Path(path).name for path in session} <= {"spec.json", "deputy.log", ".exit.reserved"}
@@ -140,6 +152,21 @@ def test_a_hostile_far_end_starts_nothing_and_takes_no_other_down(
     kill_deputies(world)
     for socket in world.runtime.glob("*.sock"):
         socket.unlink()
+
+
+def test_a_node_can_leave_after_a_far_end_whose_output_nobody_took(
+    world: World, node_with: Callable[[list[str]], NodeHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_PLACES_TIMEOUT", "5s")
+    monkeypatch.setenv("HOLDFAST_HOSTS_START_TIMEOUT", "5s")
+    node = node_with(["yes"])
+    with pytest.raises(errors.HoldfastError):
+        world.open().start("true", place=node.place)
+    kill_deputies(world)
+    for socket in world.runtime.glob("*.sock"):
+        socket.unlink()
+    # Its server ends in time.
+    node.close()
 
 
 def test_the_oldest_python_there_is_enough_and_an_older_one_is_named(

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -18,17 +19,28 @@ from support.ssh_hosts import Forwarder
 from support.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from support.world import World
 
 NAME = "far"
+# A server whose far ends are another program.
+_OTHER_FAR_ENDS = """
+import json, sys
+from holdfast.nodes import serving
+argv = json.loads(sys.argv.pop(1))
+serving.far_end = lambda: argv
+from holdfast.cli import main
+sys.exit(main())
+"""
 
 
 class NodeHost:
-    """The view is the test's own home. The node's connection to the fabric passes through a cable."""
+    """The view is the test's own home. The node's connection to the fabric passes through a cable. `far_end` is run in
+    the place of ours."""
 
-    def __init__(self, root: Path, world: World) -> None:
+    def __init__(self, root: Path, world: World, far_end: Sequence[str] = ()) -> None:
         self.root = root
         self.home = root / "home"
         self.place = f"node:{NAME}"
@@ -50,7 +62,10 @@ class NodeHost:
         cable = self.cable = Forwarder(port)
         self._closing.callback(cable.close)
         move(self.home / ".local/state/holdfast/nodes/joined.json", url=f"nats://127.0.0.1:{cable.port}")
-        self._program(own, "serve", "--no-listen")
+        serve = world.hold_argv("serve", "--no-listen")
+        if far_end:
+            serve = [sys.executable, "-c", _OTHER_FAR_ENDS, json.dumps(far_end), *serve[-2:]]
+        self._run(own, serve)
         until(self._is_connected, START_BOUND_S, what="the node")
 
     def close(self) -> None:
@@ -61,8 +76,11 @@ class NodeHost:
         return bool(row["state"] == "connected")
 
     def _program(self, env: dict[str, str], *words: object) -> Program:
+        return self._run(env, self._world.hold_argv(*words))
+
+    def _run(self, env: dict[str, str], argv: list[str]) -> Program:
         number = len(list(self.root.iterdir()))
-        made = Program(self._world.hold_argv(*words), stderr=self.root / f"{number}.err", env=env, cwd=self.root)
+        made = Program(argv, stderr=self.root / f"{number}.err", env=env, cwd=self.root)
         self._closing.callback(_leave, made)
         return made
 

@@ -394,7 +394,13 @@ async def _carry(talk: Conversation, argv: list[str], more: dict[str, str] | Non
         moving.cancel()
         if child.returncode is None:
             child.kill()
-        await child.wait()
+        # asyncio reports its end only when its pipes have been read to their ends.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_S):
+                for pipe_end in (stdout, stderr):
+                    while await pipe_end.read(_READ_BYTES):
+                        pass
+                await child.wait()
 
 
 def far_end() -> list[str]:
