@@ -13,13 +13,15 @@ import pytest
 
 from holdfast import errors
 from support import liar
+from support.node_hosts import NodeHost
 from support.peer import memory_kb
 from support.places import deputies, kill_deputies
 from support.points import Points
 from support.waiting import until
 from support.world import World
 
-PLACE = "docker:liar"
+# A node runs what it wants in the place of our far end.
+_NODE = pytest.param("node", marks=[pytest.mark.covers("nodes:23"), pytest.mark.long])
 Lie = Callable[..., None]
 
 ENDED: dict[str, Any] = {"code": 0, "signal": None, "cause": "exit", "survivors": []}
@@ -28,15 +30,30 @@ WATCH = {"seq": 1, "owner": "victim", "kind": "local_bash", "watch": {"pattern":
 FULL_SEGMENTS = {"names": [f"stdout.{n << 20:020d}" for n in range(30)], "block": "x", "times": 16, "size": 65536}
 
 
-@pytest.fixture
-def lie(world: World, monkeypatch: pytest.MonkeyPatch) -> Lie:
-    """Sets what the place says from its next link on."""
+@pytest.fixture(params=["docker", _NODE])
+def place(
+    request: pytest.FixtureRequest,
+    world: World,
+    node_with: Callable[[list[str]], NodeHost],
+    monkeypatch: pytest.MonkeyPatch,
+) -> str:
+    """Its program reads what it is to say in a file."""
     lies = world.root / "lies.json"
     source = Path(liar.__file__).parents[2] / "src"
     # Its standard input is the link.
     argv = [sys.executable, "-c", f"import sys; sys.path[:0] = [{str(source)!r}, {str(source.parent / 'tests')!r}]; "]
     argv[-1] += f"from support.liar import main; main({str(lies)!r})"
+    lies.write_text("{}")
+    if request.param == "node":
+        return node_with(argv).place
     monkeypatch.setenv("HOLDFAST_PLACES_DOCKER", shlex.join(argv))
+    return "docker:liar"
+
+
+@pytest.fixture
+def lie(world: World, place: str, monkeypatch: pytest.MonkeyPatch) -> Lie:
+    """Sets what the place says from its next link on."""
+    lies = world.root / "lies.json"
     monkeypatch.setenv("HOLDFAST_HOSTS_REPLY_TIMEOUT", "3s")
     monkeypatch.setenv("HOLDFAST_HOSTS_SWEEP_TIMEOUT", "3s")
 
@@ -86,17 +103,19 @@ def everything_answers(world: World, id: str, sound: str) -> None:
     ids=["changed", "command", "survivors", "huge"],
 )
 @pytest.mark.usefixtures("swept")
-def test_a_record_of_the_wrong_shape_damages_that_session_alone(world: World, lie: Lie, said: dict[str, Any]) -> None:
+def test_a_record_of_the_wrong_shape_damages_that_session_alone(
+    world: World, lie: Lie, place: str, said: dict[str, Any]
+) -> None:
     hf = world.open()
     sound = hf.run("echo fine").id
     lie(**said)
     with pytest.raises(errors.HoldfastError):
-        hf.start("true", place=PLACE)
+        hf.start("true", place=place)
     until(lambda: not deputies(world), what="the deputy that gave up")
     [id] = [path.name for path in (world.home / "sessions").iterdir() if path.name != sound]
     everything_answers(world, id, sound)
     # Its words are kept, as that place's.
-    assert f"{PLACE} sent a record that cannot be used" in answered(world, "status", id).stderr
+    assert f"{place} sent a record that cannot be used" in answered(world, "status", id).stderr
     told = answered(world, "doctor")
     assert told.returncode == 0, told.stdout
     assert id in told.stdout
@@ -110,10 +129,12 @@ def test_a_record_of_the_wrong_shape_damages_that_session_alone(world: World, li
     ids=["ends", "exit", "state", "labels", "pid"],
 )
 @pytest.mark.usefixtures("swept")
-def test_a_status_of_the_wrong_shape_damages_that_session_alone(world: World, lie: Lie, status: dict[str, Any]) -> None:
+def test_a_status_of_the_wrong_shape_damages_that_session_alone(
+    world: World, lie: Lie, place: str, status: dict[str, Any]
+) -> None:
     hf = world.open()
     sound = hf.run("echo fine").id
-    session = hf.start("true", place=PLACE)
+    session = hf.start("true", place=place)
     kill_deputies(world)
     lie(status=status)
     everything_answers(world, session.id, sound)
@@ -127,13 +148,13 @@ def test_a_status_of_the_wrong_shape_damages_that_session_alone(world: World, li
 
 @pytest.mark.covers("found:36")
 @pytest.mark.usefixtures("swept")
-def test_signals_and_marks_of_the_wrong_shape_damage_that_session_alone(world: World, lie: Lie) -> None:
+def test_signals_and_marks_of_the_wrong_shape_damage_that_session_alone(world: World, lie: Lie, place: str) -> None:
     hf = world.open()
     sound = hf.run("echo fine", owner="agent").id
     wrong = [{"seq": "x"}, {"seq": 1, "watch": []}, {"seq": 2, "session": sound, "watch": {}}, [], {"queued": []}]
     lines = "\n".join([*map(json.dumps, wrong), "[" * 9000, '{"seq": Infinity}', "{", ""])
     lie(files={"signals.jsonl": lines, "marks.jsonl": lines})
-    session = hf.start("true", place=PLACE, owner="agent")
+    session = hf.start("true", place=place, owner="agent")
     listed = answered(world, "ls", "-a", "--json")
     assert {row["id"] for row in json.loads(listed.stdout)} == {sound, session.id}
     for words in (
@@ -155,9 +176,9 @@ def test_signals_and_marks_of_the_wrong_shape_damage_that_session_alone(world: W
 
 @pytest.mark.covers("found:36")
 @pytest.mark.usefixtures("swept")
-def test_replies_without_what_was_asked_for_are_typed_errors(world: World, lie: Lie) -> None:
+def test_replies_without_what_was_asked_for_are_typed_errors(world: World, lie: Lie, place: str) -> None:
     hf = world.open()
-    session = hf.start("true", place=PLACE)
+    session = hf.start("true", place=place)
     for act in (lambda: session.stop(grace=0), lambda: session.send_signal("HUP")):
         with pytest.raises(errors.DamagedRecord):
             act()
@@ -183,12 +204,12 @@ def test_replies_without_what_was_asked_for_are_typed_errors(world: World, lie: 
 )
 @pytest.mark.usefixtures("swept")
 def test_a_place_that_sends_more_than_the_session_may_have_is_cut_off(
-    world: World, lie: Lie, points: Points, monkeypatch: pytest.MonkeyPatch, flood: dict[str, Any], gap: str
+    world: World, lie: Lie, place: str, points: Points, monkeypatch: pytest.MonkeyPatch, flood: dict[str, Any], gap: str
 ) -> None:
     monkeypatch.setenv("HOLDFAST_LOG_SESSION_CAP", "1MiB")
     monkeypatch.setenv("HOLDFAST_LOG_SEGMENT", "256KiB")
     hf = world.open()
-    session = hf.start("true", place=PLACE)
+    session = hf.start("true", place=place)
     kill_deputies(world)
     lie(flood=flood)
     points.set("deputy.gave_up=pause")
@@ -199,7 +220,7 @@ def test_a_place_that_sends_more_than_the_session_may_have_is_cut_off(
     until(lambda: not deputies(world), what="the deputy that gave up")
     seen = hf.get(session.id)
     assert seen.state == "unreachable"
-    assert f"{PLACE} sent more than this session may have here" in seen.metadata["evidence"]
+    assert f"{place} sent more than this session may have here" in seen.metadata["evidence"]
     [named] = seen.metadata["gaps"]
     assert (named["stream"], named["reason"]) == (gap, "limit")
     stored = sum(path.stat().st_size for path in world.session(session.id).iterdir())
@@ -216,12 +237,14 @@ def test_a_place_that_sends_more_than_the_session_may_have_is_cut_off(
 @pytest.mark.covers("found:39")
 @pytest.mark.usefixtures("swept")
 def test_a_place_cannot_change_the_owner_of_its_session_or_reach_another_owners_queue(world: World, lie: Lie) -> None:
+    world: World, lie: Lie, place: str
+) -> None:
     hf = world.open()
     for owner in ("victim", "mine"):
         hf.signals(owner).pending()
     stolen = {"owner": "victim", "name": "web", "labels": {"a": "b"}, "description": "yours"}
     lie(state={"changed": stolen}, status=stolen, signals=[WATCH])
-    session = hf.start("true", place=PLACE, owner="mine", name="mine")
+    session = hf.start("true", place=place, owner="mine", name="mine")
     until(lambda: hf.signals("mine").pending(), what="its signal in the queue of its owner")
     assert hf.signals("victim").pending() == 0
     [signal] = hf.signals("mine").peek()
