@@ -77,6 +77,7 @@ def bytes_session(home: Holdfast) -> Session:
     return session
 
 
+@also_through_a_node
 def test_the_first_message_is_the_screen_and_live_output_follows_it(home: Holdfast, attach: Attach) -> None:
     # The end of a line would come by itself, and maybe later.
     session = home.start("printf 'before \\033[31mred\\033[m '; read line; echo got $line; read rest", tty=True)
@@ -101,6 +102,7 @@ def test_the_first_message_is_the_screen_and_live_output_follows_it(home: Holdfa
 
 @pytest.mark.covers("server:20")
 @pytest.mark.timeout(900)
+@also_through_a_node
 def test_every_byte_comes_live_and_from_every_offset_as_it_is_in_the_log(
     home: Holdfast, attach: Attach, world: World
 ) -> None:
@@ -128,6 +130,7 @@ def test_every_byte_comes_live_and_from_every_offset_as_it_is_in_the_log(
     session.kill()
 
 
+@also_through_a_node
 def test_observers_share_one_connection_and_each_has_every_byte(home: Holdfast, attach: Attach, world: World) -> None:
     """Each had a connection to the runner of its own, which has 64 of them."""
     session = bytes_session(home)
@@ -177,6 +180,7 @@ def test_every_kind_of_input_is_counted_in_bytes(home: Holdfast, attach: Attach,
     session.kill()
 
 
+@also_through_a_node
 def test_the_connection_of_observers_ends_with_the_last(home: Holdfast, attach: Attach) -> None:
     session = home.start("cat", tty=True)
     for _ in range(2):
@@ -293,6 +297,7 @@ class _Typist:
 
 
 @pytest.mark.parametrize("role", ["control", "observe"])
+@also_through_a_node
 def test_the_end_comes_once_behind_the_last_byte_and_closes_the_connection(
     home: Holdfast, attach: Attach, role: str
 ) -> None:
@@ -317,6 +322,7 @@ def test_the_end_comes_once_behind_the_last_byte_and_closes_the_connection(
 
 
 @pytest.mark.parametrize("role", ["control", "observe"])
+@also_through_a_node
 def test_what_survivors_print_still_comes(home: Holdfast, attach: Attach, world: World, role: str) -> None:
     up, go, gate = world.gate(), world.gate(), world.gate()
     holder = ["setsid", "ignore", "HUP", "tell", up, "up", "await", gate, "say", "later"]
@@ -334,6 +340,7 @@ def test_what_survivors_print_still_comes(home: Holdfast, attach: Attach, world:
     assert viewer.closed == (1000, "ended")
 
 
+@also_through_a_node
 def test_keys_pastes_and_lines_are_typed_as_the_runner_encodes_them(home: Holdfast, attach: Attach) -> None:
     session = home.start("printf '\\033[?2004h'; stty raw -echo; echo on; cat -v", tty=True)
     viewer = attach(session)
@@ -354,6 +361,7 @@ def test_keys_pastes_and_lines_are_typed_as_the_runner_encodes_them(home: Holdfa
     session.kill()
 
 
+@also_through_a_node
 def test_what_cannot_be_done_is_said_by_name_and_the_connection_continues(home: Holdfast, attach: Attach) -> None:
     session = home.start("cat", tty=True)
     viewer = attach(session)
@@ -379,6 +387,7 @@ def test_what_cannot_be_done_is_said_by_name_and_the_connection_continues(home: 
     session.kill()
 
 
+@also_through_a_node
 def test_an_observer_neither_types_nor_resizes(home: Holdfast, attach: Attach) -> None:
     session = home.start("cat", tty=True)
     viewer = attach(session, role="observe")
@@ -399,6 +408,7 @@ def test_an_observer_neither_types_nor_resizes(home: Holdfast, attach: Attach) -
     session.kill()
 
 
+@also_through_a_node
 def test_sizes_and_presence_are_reported(home: Holdfast, attach: Attach) -> None:
     session = home.start("cat", tty=True)
     first, second = attach(session, rows=24, cols=80), attach(session, role="observe")
@@ -418,6 +428,7 @@ def test_sizes_and_presence_are_reported(home: Holdfast, attach: Attach) -> None
 
 
 @pytest.mark.timeout(240)
+@also_through_a_node
 def test_what_was_typed_before_a_detach_is_taken_however_much_is_printed(
     home: Holdfast, attach: Attach, world: World
 ) -> None:
@@ -443,6 +454,7 @@ def test_what_was_typed_before_a_detach_is_taken_however_much_is_printed(
     assert session.wait(timeout=30).reason == "exit", "all of it was read"
 
 
+@also_through_a_node
 def test_a_screen_that_comes_again_is_painted_for_the_size_that_the_client_has_by_then(
     home: Holdfast, attach: Attach
 ) -> None:
@@ -460,6 +472,7 @@ def test_a_screen_that_comes_again_is_painted_for_the_size_that_the_client_has_b
     session.kill()
 
 
+@also_through_a_node
 def test_a_focus_report_is_answered_like_any_input(home: Holdfast, attach: Attach) -> None:
     session = home.start("printf '\\033[?1004h'; stty raw -echo; echo on; cat -v", tty=True)
     viewer = attach(session)
@@ -472,6 +485,7 @@ def test_a_focus_report_is_answered_like_any_input(home: Holdfast, attach: Attac
     session.kill()
 
 
+@also_through_a_node
 def test_a_session_on_pipes_is_followed_by_stream_to_its_last_byte(
     home: Holdfast, attach: Attach, world: World
 ) -> None:
@@ -508,6 +522,7 @@ def test_a_session_on_pipes_is_followed_by_stream_to_its_last_byte(
 
 
 @pytest.mark.parametrize("lag", [None, "skip"])
+@also_through_a_node
 def test_on_pipes_a_viewer_that_is_far_behind_continues_from_its_cursor(
     home: Holdfast, attach: Attach, world: World, lag: str | None
 ) -> None:
@@ -532,6 +547,7 @@ def test_on_pipes_a_viewer_that_is_far_behind_continues_from_its_cursor(
         assert [init["at"] for init in viewer.of("init")] == [0, flow + 6]
 
 
+@also_through_a_node
 def test_what_cannot_be_attached_is_refused_before_the_upgrade(home: Holdfast, attach: Attach) -> None:
     session = home.start("cat", tty=True)
     pipes = home.start("sleep 600")
@@ -557,6 +573,7 @@ def test_what_cannot_be_attached_is_refused_before_the_upgrade(home: Holdfast, a
     pipes.kill()
 
 
+@also_through_a_node
 def test_a_server_that_is_killed_takes_nothing_along(
     home: Holdfast, attach: Attach, serving: Serving, dialect: str, world: World
 ) -> None:
@@ -578,6 +595,7 @@ def test_a_server_that_is_killed_takes_nothing_along(
 
 
 @pytest.mark.covers("found:11")
+@also_through_a_node
 def test_a_runner_that_is_stopped_is_unreachable_within_five_seconds(
     home: Holdfast, attach: Attach, serving: Serving
 ) -> None:
@@ -600,6 +618,7 @@ def test_a_runner_that_is_stopped_is_unreachable_within_five_seconds(
 
 
 @pytest.mark.covers("found:21")
+@also_through_a_node
 def test_a_stale_session_is_shown_and_said_to_have_no_runner(home: Holdfast, attach: Attach, world: World) -> None:
     session = home.start("trap '' HUP; echo kept; exec sleep 600", tty=True)
     session.wait(match="kept", timeout=30)
@@ -619,6 +638,7 @@ def test_a_stale_session_is_shown_and_said_to_have_no_runner(home: Holdfast, att
 
 @pytest.mark.covers("found:21")
 @pytest.mark.parametrize("role", ["control", "observe"])
+@also_through_a_node
 def test_a_runner_that_is_killed_under_a_viewer_is_gone_and_not_ended(
     home: Holdfast, attach: Attach, world: World, role: str
 ) -> None:

@@ -58,6 +58,7 @@ def test_a_session_is_seen_from_its_start_to_its_removal(world: World, serving: 
         assert reader.until("session", change="removed")["id"] == session.id
 
 
+@also_through_a_node
 def test_a_runner_that_is_stopped_is_unreachable_to_open_readers_until_it_continues(
     world: World, serving: Serving
 ) -> None:
@@ -163,6 +164,7 @@ def test_a_session_that_no_longer_fits_is_removed_for_its_reader(world: World, s
     session.stop(grace=0)
 
 
+@also_through_a_node
 @pytest.mark.parametrize("pos", ["-1", "1e3", "", "9999999999999999", "99999999999999999999"])
 def test_an_id_that_was_not_given_out_is_a_reset_and_no_hole(world: World, serving: Serving, pos: str) -> None:
     with EventReader(serving) as reader:

@@ -75,17 +75,18 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if self._rows < 0:
             raise HoldfastError(BIDI + LONG[:5000])
-        start = {"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/html")]}
-        await send(start)
+        is_refused = scope["path"].startswith("/v1/sessions/") or b"refused" in scope["query_string"]
+        start = {"type": "http.response.start", "headers": [(b"content-type", b"text/html")]}
+        await send({**start, "status": 418 if is_refused else 200})
         if scope["path"] == "/v1/events":
             await self._events(send)
         else:
             is_info = scope["path"] == "/v1/info"
-            said = (
-                {"version": BIDI + MARKUP + LONG, "scopes": LONG}
-                if is_info
-                else {"items": listed(self._taken), "count": MARKUP}
-            )
+            said: dict[str, Any] = {"items": listed(self._taken), "count": MARKUP}
+            if is_info:
+                said = {"version": BIDI + MARKUP + LONG, "scopes": LONG}
+            elif is_refused:
+                said = {"code": BIDI, "type": BIDI, "title": BIDI, "detail": BIDI + MARKUP + LONG, "fix": BIDI + LONG}
             await send({"type": "http.response.body", "body": json.dumps(said).encode(), "more_body": False})
 
     async def _events(self, send: Send) -> None:

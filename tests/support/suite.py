@@ -134,4 +134,6 @@ def _subjects(item: pytest.Item, fixture: str) -> list[str]:
     promised = [str(row) for mark in item.iter_markers("covers") for row in mark.args]
     if fixture == "without":
         return [row for row in promised if row.startswith(_AGAIN_WITHOUT)]
-    return promised if promised and fixture not in ("agents", "serving") else [str(item.path)]
+    if fixture == "serving":
+        promised = [row for row in promised if row.startswith("nodes:")]
+    return promised if promised and fixture != "agents" else [str(item.path)]
