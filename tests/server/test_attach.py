@@ -242,8 +242,8 @@ def test_a_viewer_that_never_reads_slows_nothing_and_starts_again_when_it_wakes(
         began, ended = map(float, reported.line(120).split())
         # Without the time in which the kernel ran other programs in the place of the runner.
         took.append(ended - began - (waited_ns(pid) - before_ns) / 1e9)
-    # A command that waited for its viewer would never end.
-    assert took[0] < took[1] * 4, "a viewer that reads nothing slows the command"
+    # The twin runs beside it; its runner has no viewer to send the output to.
+    assert took[0] < took[1] * 1.5 + 0.5, "a viewer that reads nothing slows the command"
     other.kill()
     if len(serving.pids) == 1:
         assert memory_kb(serving.pid, "VmHWM") < before + (6 << 10)
