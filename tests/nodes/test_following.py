@@ -180,6 +180,35 @@ def test_while_nobody_looks_no_message_is_sent_and_no_processor_used(world: Worl
     assert listed(serving) == {id: "running"}
 
 
+@pytest.mark.covers("nodes:30")
+@pytest.mark.timeout(300)
+def test_an_open_visit_sends_a_word_every_15_seconds_on_each_side_and_nothing_else(world: World, fleet: Fleet) -> None:
+    """Whoever visits looks: the link of the visit tells that it is there."""
+    node = fleet.join("a")
+    proxy = FabricProxy(world, fleet.port)
+    proxy.carry(fleet.view.file("viewing.json"), node.file("joined.json"))
+    server = node.serve()
+    fleet.until_connected("a")
+    id = node.hold("start", "--tty", "--", "cat").stdout.strip()
+    fleet.view.hold("logs", f"a/{id}")
+    began = since = time.monotonic()
+    count = len(proxy.messages)
+    while time.monotonic() < since + 2:
+        assert time.monotonic() < began + START_BOUND_S, "it comes to rest"
+        if len(proxy.messages) > count:
+            count, since = len(proxy.messages), time.monotonic()
+        select.select([], [], [], 0.02)
+    used, since = _processor_ns(server.pid), time.monotonic()
+    until(lambda: time.monotonic() >= since + scaled(16, 60), 90)
+    said = proxy.messages[count:]
+    rounds = (time.monotonic() - since) // 15 + 1
+    assert 0 < len(said) <= 4 * rounds, "each passes the proxy twice: to the server of the fabric, and from it"
+    assert len({each.exchange for each in said}) == 1
+    assert all(len(each.payload) < 100 for each in said)
+    assert _processor_ns(server.pid) - used < 20_000_000
+    fleet.view.hold("rm", f"a/{id}")
+
+
 def planned(world: World, fleet: Fleet, monkeypatch: pytest.MonkeyPatch, count: int) -> Program:
     """Nodes that hold their lists back."""
     with monkeypatch.context() as patched:
