@@ -15,7 +15,6 @@ from holdfast.errors import NodeTwice
 from holdfast.nodes.own_server import program
 from support.fabric_proxy import FabricProxy, move
 from support.fleets import leave
-from support.scale import scaled
 from support.serving import START_BOUND_S
 from support.waiting import until
 
@@ -106,7 +105,7 @@ class ServerOfOthers:
 
 
 @pytest.mark.covers("nodes:20", "nodes:31")
-@pytest.mark.parametrize("way", list(BROKEN)[: scaled(4, len(BROKEN))])
+@pytest.mark.parametrize("way", BROKEN)
 def test_a_fabric_that_cannot_carry_it_all_is_named_on_ls_in_the_log_and_by_doctor_and_is_retried(
     world: World, fleet: Fleet, way: str
 ) -> None:
@@ -183,6 +182,23 @@ def test_doctor_says_what_is_wrong_with_a_node_a_copy_of_it_and_no_fabric(fleet:
         assert len(found) == problems
         assert "cannot be used" in found[0][0]
         assert "start it with `hold fabric`" in found[0][1]
+
+
+@pytest.mark.covers("nodes:31")
+def test_a_refused_join_names_what_is_wrong_with_the_fix_and_leaves_nothing_for_doctor_to_say(fleet: Fleet) -> None:
+    node, view = fleet.node("a"), fleet.view
+    inviting, code = fleet.invite("a")
+    second = fleet.machine("second")
+    refused = second.hold("node", "join", code, check=False)
+    assert inviting.wait(START_BOUND_S) == refused.returncode != 0
+    for said in (refused.stderr, inviting.errors()):
+        assert "the name a belongs to another machine" in said
+        assert "choose another name, or `hold node forget` the first machine" in said
+    # Nothing is kept of it on either side, and the first machine is not disturbed.
+    for machine in (second, view, node):
+        assert _problems(machine) == []
+    assert _findings(second) == []
+    assert "a answers" in [each["text"] for each in _findings(view)]
 
 
 def _is_named(broken: Broken, view: Machine, node: Machine, programs: dict[str, Program]) -> None:
