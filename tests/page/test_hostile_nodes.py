@@ -42,14 +42,15 @@ def serving(fleet: Fleet) -> FleetServing:
 def test_rows_of_a_hostile_node_are_bounded_cleaned_and_shown_as_its_own(
     world: World, chromium: Chromium, fleet: Fleet, serving: FleetServing
 ) -> None:
-    view, node = fleet.view, fleet.join("hostile")
+    view, node, honest = fleet.view, fleet.join("hostile"), fleet.node("honest")
+    true = honest.hold("start", "--name", "true", "--", "sleep 600").stdout.strip()
     ours = view.hold("start", "--name", "ours", "--", "sleep 600").stdout.strip()
     before = memory_kb(serving.program.pid)
     argv = [sys.executable, hostile_node.__file__, str(node.home), str(ROWS), ours]
     liar = world.program(argv, env=node.env)
 
     def state() -> dict[str, Any]:
-        (found,) = serving.call("GET", "/v1/nodes").json["items"]
+        (found,) = [each for each in serving.call("GET", "/v1/nodes").json["items"] if each["name"] == "hostile"]
         assert isinstance(found, dict)
         return found
 
@@ -65,7 +66,10 @@ def test_rows_of_a_hostile_node_are_bounded_cleaned_and_shown_as_its_own(
     rows = serving.call("GET", "/v1/sessions?nodes=all&limit=200").json["items"]
     (mine,) = [each for each in rows if each["node"] is None]
     assert (mine["id"], mine["name"], mine["place"]) == (ours, "ours", "local")
-    assert {each["node"] for each in rows} == {None, "hostile"}
+    assert {each["node"] for each in rows} == {None, "honest", "hostile"}
+    assert [(each["id"], each["name"]) for each in rows if each["node"] == "honest"] == [(true, "true")]
+    (another,) = [each for each in rows if each["id"] == "another00"]
+    assert (another["node"], another["name"]) == ("hostile", "claims another")
     now = datetime.now(UTC) + timedelta(seconds=1)
     for each in rows:
         assert each["id"].isalnum()
@@ -77,19 +81,33 @@ def test_rows_of_a_hostile_node_are_bounded_cleaned_and_shown_as_its_own(
         assert answer.headers["content-type"] == "text/html"
         assert "default-src 'none'" in answer.headers["content-security-policy"]
 
+    # What it says of a failure, to a list, to a visit and to a request through the view.
+    for words in (("ls", "--nodes", "hostile", "--search", "refused"), ("logs", "hostile/markup000"), ("doctor",)):
+        done = view.hold(*words, check=False, timeout=START_BOUND_S)
+        said = done.stdout + done.stderr
+        assert "hostile" in said
+        assert len(said) < 1 << 14, words
+        assert not set(said) & FORBIDDEN, words
+    visited = view.hold("logs", "hostile/markup000", check=False)
+    assert visited.returncode != 0
+    assert {each["id"] for each in json.loads(view.hold("ls", "-a", "--json").stdout)} == {ours}, "nothing was copied"
+    assert view.hold("logs", "honest/true").returncode == 0
+    view.hold("rm", "honest/true")
+
     shown = view.hold("ls", "--nodes", "-a").stdout + view.hold("node", "ls").stdout
     assert len(shown) < 1 << 20
     assert "claims to be ours" not in shown, "an id that is known here is listed once"
     listed = shown.splitlines()
     assert any(line.startswith("hostile") and "bidi00000" in line for line in listed)
     assert {line.split()[0] for line in listed if "00000" in line or "000  " in line} == {"hostile"}
+    assert next(line.split()[:2] for line in listed if line.startswith("honest")) == ["honest", true]
     assert not set(shown) & FORBIDDEN
 
     tab = chromium.signed_in()
     for id in ("markup000", "bidi00000", "nested000", "wide00000", "undated00", "another00", "lastlong0"):
         tab.page.wait_for_selector(f"a.row[href='/n/hostile/s/{id}']")
     hrefs = tab.page.eval_on_selector_all("a.row", "rows => rows.map(row => row.getAttribute('href'))")
-    assert {href.rpartition("/")[0] for href in hrefs} == {"/s", "/n/hostile/s"}
+    assert {href.rpartition("/")[0] for href in hrefs} == {"/s", "/n/hostile/s", "/n/honest/s"}
     assert all(href.rpartition("/")[2].isalnum() for href in hrefs)
     assert tab.page.eval_on_selector_all("a.row img, a.row script", "found => found.length") == 0
     assert "owned" not in tab.page.title()
