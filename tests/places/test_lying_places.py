@@ -236,7 +236,7 @@ def test_a_place_that_sends_more_than_the_session_may_have_is_cut_off(
 
 @pytest.mark.covers("found:39")
 @pytest.mark.usefixtures("swept")
-def test_a_place_cannot_change_the_owner_of_its_session_or_reach_another_owners_queue(world: World, lie: Lie) -> None:
+def test_a_place_cannot_change_the_owner_of_its_session_or_reach_another_owners_queue(
     world: World, lie: Lie, place: str
 ) -> None:
     hf = world.open()

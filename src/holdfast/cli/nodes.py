@@ -7,8 +7,7 @@ import sys
 
 from ..errors import BadArgument, Unsupported
 from .output import note, printable, say, say_json, style, table
-from .parsing import Namespace, Parser, add_json, pair, usage
-from .parsing import Namespace, Parser, add_json, port, usage
+from .parsing import Namespace, Parser, add_json, pair, port, usage
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
