@@ -102,7 +102,6 @@ def test_the_first_message_is_the_screen_and_live_output_follows_it(home: Holdfa
 
 @pytest.mark.covers("server:20")
 @pytest.mark.timeout(900)
-@also_through_a_node
 def test_every_byte_comes_live_and_from_every_offset_as_it_is_in_the_log(
     home: Holdfast, attach: Attach, world: World
 ) -> None:
