@@ -94,7 +94,8 @@ def test_the_guide_from_one_machine_to_many_works_as_it_is_printed(world: World)
     guide = Guide(world)
     laptop, build_box = guide.machines["laptop"], guide.machines["build-box"]
     (laptop.root / "boxes.txt").write_text("\n".join(BOXES))
-    (build_box.root / "Makefile").write_text("all:\n\t@echo made\n")
+    (build_box.root / "src/app").mkdir(parents=True)
+    (build_box.root / "src/app/Makefile").write_text("all:\n\t@echo made\n")
     web = "echo serving; head -n 1 >/dev/null; echo over"
     inviting: Program | None = None
     for command in commands():
