@@ -160,11 +160,18 @@ _POLICY = "; ".join(
         "require-trusted-types-for 'script'",
     ]
 )
+# What browsers know beside the clipboard; there is no word for all. Client hints are headers that we do not read.
 _TURNED_OFF = (
-    *("accelerometer", "autoplay", "browsing-topics", "camera"),
-    *("display-capture", "encrypted-media", "fullscreen", "gamepad", "geolocation", "gyroscope", "hid"),
-    *("identity-credentials-get", "idle-detection", "local-fonts", "magnetometer", "microphone", "midi", "payment"),
-    *("picture-in-picture", "publickey-credentials-get", "screen-wake-lock", "serial", "storage-access", "usb"),
+    *("accelerometer", "aria-notify", "attribution-reporting", "autoplay", "browsing-topics", "camera"),
+    *("captured-surface-control", "ch-ua-high-entropy-values", "compute-pressure", "cross-origin-isolated"),
+    *("deferred-fetch", "deferred-fetch-minimal", "digital-credentials-get", "display-capture", "encrypted-media"),
+    *("fullscreen", "gamepad", "geolocation", "gyroscope", "hid", "identity-credentials-get", "idle-detection"),
+    *("interest-cohort", "join-ad-interest-group", "keyboard-map", "language-detector", "language-model"),
+    *("local-fonts", "local-network", "local-network-access", "loopback-network", "magnetometer", "microphone", "midi"),
+    *("on-device-speech-recognition", "otp-credentials", "payment", "picture-in-picture", "private-aggregation"),
+    *("private-state-token-issuance", "private-state-token-redemption", "publickey-credentials-create"),
+    *("publickey-credentials-get", "run-ad-auction", "screen-wake-lock", "serial", "shared-storage"),
+    *("shared-storage-select-url", "storage-access", "summarizer", "sync-xhr", "translator", "unload", "usb"),
     *("window-management", "xr-spatial-tracking"),
 )
 _ALWAYS = {
