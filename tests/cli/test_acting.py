@@ -213,7 +213,7 @@ def test_gc_says_what_goes_and_only_then_removes_it(world: World, start: Start) 
     assert world.session(over).exists()
     done = json.loads(world.hold("gc", "--all", "--json").stdout)
     assert sorted(done["removed"]) == sorted([over, live])
-    assert world.hold("gc", check=True).stdout.startswith("0 sessions")
+    assert world.hold("gc", check=True).stdout.startswith("removed 0 sessions")
 
 
 def test_config_shows_each_value_and_its_source(world: World) -> None:

@@ -38,9 +38,11 @@ _ROUNDS_MAX = 4
 # Records are nested far less.
 _DEPTH_MAX = 64
 
+# Nothing but a key looks like this; some have no digit.
+_AWS_KEY = re.compile(r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}")
 # Keys that can be recognised by their shape.
 _SHAPES = (
-    r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}\b",
+    _AWS_KEY.pattern + r"\b",
     r"gh[pousr]_[A-Za-z0-9]{16,}",
     r"github_pat_[A-Za-z0-9_]{16,}",
     r"gl(?:pat|ptt|dt|rt|cbt|imt|ft|soat|agent|oas|ffct)-[A-Za-z0-9_-]{20,}",
@@ -254,7 +256,7 @@ def _stands_for_one(value: str) -> bool:
 def _known_by_shape(found: _Match) -> str:
     """Keys are random: words of a program that begin alike have no digits, and few changes of case."""
     before, key = found.group(1), found.group(2)
-    is_random = any(map(str.isdecimal, key)) or len(_CASE_CHANGES.findall(key)) >= 4
+    is_random = any(map(str.isdecimal, key)) or len(_CASE_CHANGES.findall(key)) >= 4 or _AWS_KEY.fullmatch(key)
     return f"{before}{MARK if is_random else key}"
 
 
