@@ -142,7 +142,7 @@ def _count(fabric: Any, connects: Counter[int]) -> None:
     changed = fabric._changed
 
     def told() -> None:
-        if fabric.why is None:
+        if fabric.problem is None:
             connects[int(time.time())] += 1
         changed()
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from ..home import Home
     from .conversation import Conversation
-    from .fabric import GivenAddress
+    from .fabric import Address, GivenAddress
     from .joining import Invitation, View
     from .rows import FarShot
 
@@ -37,17 +37,6 @@ _ANSWER_S = 2.0
 _OPENING, _READING = 128, 8
 _WITHIN_S = 4.0
 _OK, _WARNING, _PROBLEM = "ok", "warning", "problem"
-# A part of the reason why there is no connection, and its fix.
-_FABRIC_FIXES = (
-    ("no credentials", "name a readable file that has the login of this home in the setting nodes.credentials"),
-    ("max_payload", "set max_payload to 262144 or more in the configuration of that server"),
-    ("certificate", "use the certificate that it was set up with, or invite the machines again with the new one"),
-    ("permission", "give this login the permissions that docs/guides/many-machines.md names"),
-    ("too old", "install a newer nats-server, or use `hold fabric`"),
-    ("login", "the invitation was taken back or is not known there: invite and join again, or check nodes.credentials"),
-    ("no tls", "start it with --tls-cert and --tls-key, and invite again"),
-)
-_FABRIC_FIX = "start it with `hold fabric`, or check the network; every machine connects again by itself"
 _NODE_FIXES = {
     "not connected": "run `hold serve --no-listen` there, or wake that machine; its sessions are not affected",
     "no answer": "it may be asleep, stopped or cut off: it reconnects by itself; its sessions are not affected",
@@ -99,10 +88,16 @@ async def views(joined: Joined) -> list[dict[str, str | None]]:
 
 
 async def _of_view(joined: Joined, view: View) -> dict[str, str | None]:
-    async with Fabric(view.fabric, "n", view.node, lambda *_: None, exchange=TRIAL) as fabric:
-        why = await fabric.fault(_ANSWER_S)
-    said = f"no fabric: {why}" if why else "another machine has the key of this home" if view.is_copied else None
+    problem = await _tried(view.fabric, "n", view.node, _ANSWER_S)
+    copied = "another machine has the key of this home" if view.is_copied else None
+    said = copied if problem is None else f"no fabric: {problem}"
     return {"view": view.name, "scope": view.scope, "fingerprint": joined.fingerprint(view), "why": said}
+
+
+async def _tried(address: Address, side: str, name: str, within_s: float) -> Unfit | None:
+    """Why a node or a view cannot use this fabric."""
+    async with Fabric(address, side, name, lambda *_: None, exchange=TRIAL) as fabric:
+        return await fabric.fault(within_s)
 
 
 async def _ask_all(viewing: Viewing, names: list[str], *queries: str) -> dict[str, list[dict[str, Any]] | str]:
@@ -174,10 +169,9 @@ async def invitation(viewing: Viewing, given: GivenAddress, node: str, scope: st
         raise BadArgument("credentials", str(problem), f"give the file that has the login of {node}") from None
     logging.getLogger("holdfast.nodes").setLevel(logging.ERROR)
     for whose, address, side, name in (("this home", given, "v", viewing.name), (node, offered.fabric, "n", node)):
-        async with Fabric(address, side, name, lambda *_: None, exchange=TRIAL) as fabric:
-            why = await fabric.fault(_WITHIN_S)
-        if why is not None:
-            raise BadArgument("credentials", f"{given.url} cannot be used by {whose}: {why}", _fix(why))
+        unfit = await _tried(address, side, name, _WITHIN_S)
+        if unfit is not None:
+            raise BadArgument("credentials", f"{given.url} cannot be used by {whose}: {unfit}", unfit.fix)
     return offered
 
 
@@ -202,22 +196,17 @@ async def _as_view(home: Home) -> list[Finding]:
         return []
     calls = Calls(viewing)
     async with calls.through(address) as fabric:
-        found = [await _connected(fabric)]
+        found = [_connected(address, await fabric.fault(_WITHIN_S))]
         if found[0].level == _OK:
             found += await asyncio.gather(*(_node(calls, name) for name in viewing.nodes()))
     return found
 
 
-async def _connected(fabric: Fabric) -> Finding:
-    url, why = fabric.address.url, await fabric.fault(_WITHIN_S)
-    if why is None:
-        return Finding("fabric", _OK, f"{url} is connected")
-    text = f"{url} cannot be used: {why}; sessions here are not affected, other machines are not seen"
-    return Finding("fabric", _PROBLEM, text, fix=_fix(why))
-
-
-def _fix(why: str) -> str:
-    return next((fix for word, fix in _FABRIC_FIXES if word in why.lower()), _FABRIC_FIX)
+def _connected(address: Address, problem: Unfit | None) -> Finding:
+    if problem is None:
+        return Finding("fabric", _OK, f"{address.url} is connected")
+    text = f"{address.url} cannot be used: {problem}; sessions here are not affected, other machines are not seen"
+    return Finding("fabric", _PROBLEM, text, fix=problem.fix)
 
 
 async def _node(calls: Calls, name: str) -> Finding:
@@ -251,8 +240,7 @@ async def _as_node(home: Home) -> list[Finding]:
     joined = Joined(home)
     found = []
     for address, name in sorted(joined.fabrics(), key=lambda each: each[1]):
-        async with Fabric(address, "n", name, lambda *_: None, exchange=TRIAL) as fabric:
-            found.append(await _connected(fabric))
+        found.append(_connected(address, await _tried(address, "n", name, _WITHIN_S)))
     if joined.views() and lock_is_free(os.path.join(home.path, "nodes", OFFERING)):
         text = f"no server of this home is running: views cannot reach it as the node {joined.name}"
         found.append(Finding("node", _PROBLEM, text, fix="run `hold serve --no-listen`"))

@@ -64,6 +64,7 @@ _PASSWORD = re.compile(r"[^\s:]+:\S+")
 # The first byte of the public key of a user; a seed has two bytes before the key, both a checksum behind it.
 _USER_BYTE, _SEED_KEY = bytes([20 << 3]), slice(2, 34)
 _CERTIFICATE = re.compile("-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_CREDENTIALS_FIX = "name a readable file that has the login of this home in the setting nodes.credentials"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
@@ -104,19 +105,25 @@ class GivenAddress(Address):
 
     def login(self) -> str:
         if not self.path:
-            raise Unfit("no credentials: the setting nodes.credentials is missing")
+            raise Unfit("no credentials: the setting nodes.credentials is missing", _CREDENTIALS_FIX)
         return credentials_in(self.path)
 
 
 class Unfit(Exception):
     """The server, or our login there, does not meet our needs."""
 
+    fix = "start it with `hold fabric`, or check the network; every machine connects again by itself"
+
+    def __init__(self, why: str, fix: str = fix) -> None:
+        super().__init__(why)
+        self.fix = fix
+
 
 class Fabric:
     """The messages for one node or view, or for one `exchange` of it.
 
     `heard(exchange, message, reply)` is called for each; the message is None when what was sent with that exchange as
-    its reply had no subscriber. `changed()` is called after each change of `why`.
+    its reply had no subscriber. `changed()` is called after each change of `problem`.
     """
 
     def __init__(
@@ -137,11 +144,11 @@ class Fabric:
         self._heard = heard
         self._changed = changed
         self._client: Client | None = None
-        self._refusals: list[str] = []
+        self._refusals: list[Unfit] = []
         self._last: list[tuple[str, bytes]] = []
         self.ready, self._tried = asyncio.Event(), asyncio.Event()
         # Why there is no connection; None while there is one.
-        self.why: str | None = "not connected yet"
+        self.problem: Unfit | None = Unfit("not connected yet")
         self._was_lost = False
         self._closed, self._woke = asyncio.Event(), asyncio.Event()
         self._clocks = _clocks()
@@ -162,11 +169,11 @@ class Fabric:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=_LEAVING_S)
 
-    async def fault(self, within_s: float) -> str | None:
+    async def fault(self, within_s: float) -> Unfit | None:
         """Why the first attempt to connect did not succeed; None if it did."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._tried.wait(), within_s)
-        return self.why
+        return self.problem
 
     async def publish(self, subject: str, message: bytes, reply: str = "", *, is_last: bool = False) -> bool:
         """False if it was certainly not sent: there is no connection. The last message of an exchange is kept for the
@@ -195,9 +202,9 @@ class Fabric:
                 await self._connection()
                 retry_s = _RETRY_S
             except nats.errors.NoServersError as problem:
-                self._set(self._refusals[-1] if self._refusals else _in_words(problem))
+                self._set(self._refusals[-1] if self._refusals else _unfit(problem))
             except (nats.errors.Error, OSError, Unfit, ValueError) as problem:
-                self._set(_in_words(problem))
+                self._set(_unfit(problem))
             # A thousand nodes whose server was away must not reconnect at the same moment.
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._woke.wait(), random.uniform(0.1, 1.0) * retry_s)
@@ -251,7 +258,7 @@ class Fabric:
             await client.flush()
             await client.flush()
             if self._refusals:
-                raise Unfit(self._refusals[0])
+                raise self._refusals[0]
             for subject, message in self._last:
                 await client.publish(subject, message)
             self._last.clear()
@@ -265,18 +272,18 @@ class Fabric:
             with suppress(nats.errors.Error, OSError, asyncio.CancelledError, TimeoutError):
                 await asyncio.wait_for(client.close(), _CLOSE_S)
         lost = "this machine was asleep" if self._woke.is_set() else "the connection broke off"
-        self._set(self._refusals[0] if self._refusals else lost)
+        self._set(self._refusals[0] if self._refusals else Unfit(lost))
 
-    def _set(self, why: str | None) -> None:
-        if why is None:
+    def _set(self, problem: Unfit | None) -> None:
+        if problem is None:
             self.ready.set()
         self._tried.set()
-        if why != self.why:
-            self.why = why
+        if str(problem) != str(self.problem):
+            self.problem = problem
             # The end of a problem is reported where the problem was reported.
-            level = logging.INFO if why is None and not self._was_lost else logging.WARNING
-            self._was_lost = why is not None
-            _log.log(level, "fabric %s: %s", self.address.url, why or "connected")
+            level = logging.INFO if problem is None and not self._was_lost else logging.WARNING
+            self._was_lost = problem is not None
+            _log.log(level, "fabric %s: %s", self.address.url, problem or "connected")
             self._changed()
 
     async def _take(self, message: Msg) -> None:
@@ -288,7 +295,7 @@ class Fabric:
         self._heard(exchange, message.data, message.reply)
 
     async def _complain(self, problem: Exception) -> None:
-        self._refusals.append(_in_words(problem))
+        self._refusals.append(_unfit(problem))
 
 
 def _clocks() -> tuple[float, float]:
@@ -302,13 +309,14 @@ def credentials_in(path: str) -> str:
         with open(path, encoding="utf-8", errors="replace") as file:
             text = file.read(_CREDENTIALS_BYTES)
     except OSError as problem:
-        raise Unfit(f"no credentials: {path}: {problem.strerror}") from None
+        raise Unfit(f"no credentials: {path}: {problem.strerror}", _CREDENTIALS_FIX) from None
     jwt, seed = _JWT.search(text), _SEED.search(text)
     if seed is not None:
         _signing_key(seed[0])
         return f"{jwt[0]} {seed[0]}" if jwt else seed[0]
     if not _PASSWORD.fullmatch(text.strip()):
-        raise Unfit(f"no credentials: {path} has neither `.creds`, nor an nkey seed, nor USER:PASSWORD")
+        why = f"no credentials: {path} has neither `.creds`, nor an nkey seed, nor USER:PASSWORD"
+        raise Unfit(why, _CREDENTIALS_FIX)
     return text.strip()
 
 
@@ -327,7 +335,7 @@ def _login(client: Client, credentials: str) -> dict[str, Any]:
 def _signing_key(seed: str) -> SigningKey:
     raw = base64.b32decode(seed + "=" * (-len(seed) % 8))
     if raw != _checked(raw[: _SEED_KEY.stop]):
-        raise Unfit("no credentials: the seed is damaged")
+        raise Unfit("no credentials: the seed is damaged", _CREDENTIALS_FIX)
     return SigningKey(raw[_SEED_KEY])
 
 
@@ -338,7 +346,8 @@ def _checked(raw: bytes) -> bytes:
 def _tls(address: Address) -> ssl.SSLContext | None:
     if not address.url.startswith("tls:"):
         if not address.is_local:
-            raise Unfit(f"{address.url} is another machine, and the address has no TLS: use tls://")
+            why = f"{address.url} is another machine, and the address has no TLS: use tls://"
+            raise Unfit(why, "start it with --tls-cert and --tls-key, and invite again")
         return None
     if address.certificate is None:
         return ssl.create_default_context()
@@ -360,23 +369,30 @@ def first_certificate(text: str) -> str:
 def _check(client: Client) -> None:
     info: dict[str, Any] = client._server_info  # the library has no other way to ask
     if info.get("max_payload", 0) < MESSAGE_BYTES:
-        raise Unfit(f"its max_payload is {info.get('max_payload')} bytes: set it to {MESSAGE_BYTES} or more")
+        why = f"its max_payload is {info.get('max_payload')} bytes: set it to {MESSAGE_BYTES} or more"
+        raise Unfit(why, f"set max_payload to {MESSAGE_BYTES} or more in the configuration of that server")
     version = str(info.get("version", "0"))
     if tuple(int(part) for part in version.split(".")[:2] if part.isdigit()) < _OLDEST or not info.get("headers"):
-        raise Unfit(f"nats-server {version} is too old: it needs 2.2 or later, with headers")
+        why = f"nats-server {version} is too old: it needs 2.2 or later, with headers"
+        raise Unfit(why, "install a newer nats-server, or use `hold fabric`")
 
 
-def _in_words(problem: Exception) -> str:
+def _unfit(problem: Exception) -> Unfit:
+    if isinstance(problem, Unfit):
+        return problem
     text = str(problem).removeprefix("nats: ").strip().strip("'")
     lowered = text.lower()
     if "permissions violation" in lowered:
-        return f"a permission is missing: {text}"
+        fix = "give this login the permissions that docs/guides/many-machines.md names"
+        return Unfit(f"a permission is missing: {text}", fix)
     if "authorization" in lowered:
-        return "it refuses our login: the invitation was taken back, or the credentials are wrong"
+        fix = "invite and join again, or check nodes.credentials"
+        return Unfit("it refuses our login: the invitation was taken back, or the credentials are wrong", fix)
     if isinstance(problem, ssl.SSLError):
-        return f"its certificate is not the expected one: {getattr(problem, 'verify_message', '') or text}"
+        why = f"its certificate is not the expected one: {getattr(problem, 'verify_message', '') or text}"
+        return Unfit(why, "use the certificate that it was set up with, or invite the machines again with the new one")
     if isinstance(problem, (TimeoutError, nats.errors.TimeoutError)):
-        return "no answer"
+        return Unfit("no answer")
     if isinstance(problem, ConnectionRefusedError):
-        return "nothing listens at its address"
-    return text or type(problem).__name__
+        return Unfit("nothing listens at its address")
+    return Unfit(text or type(problem).__name__)

@@ -126,7 +126,7 @@ class Calls:
     async def _greet(self, node: Node, within_s: float) -> tuple[Conversation, str] | None:
         fabric = self.fabric
         if fabric is None or not fabric.ready.is_set():
-            raise NodeUnreachable(node.name, "no fabric" if fabric is None else f"no fabric: {fabric.why}", False)
+            raise NodeUnreachable(node.name, "no fabric" if fabric is None else f"no fabric: {fabric.problem}", False)
         exchange = secrets.token_hex(16)
         address = fabric.address
         reply = address.subject("v", self._name, exchange)

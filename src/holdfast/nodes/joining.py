@@ -415,7 +415,7 @@ async def join(
                 await fabric.publish(invitation.reply, _boxed(invitation.box, said), reply)
                 message = await answers.get()
         except TimeoutError:
-            why = f"the fabric cannot be used: {fabric.why}" if fabric.why else "no answer"
+            why = f"the fabric cannot be used: {fabric.problem}" if fabric.problem else "no answer"
             raise BadInvitation(why) from None
     if message is None:
         raise BadInvitation("it was used already, or `hold node invite` is no longer waiting")
