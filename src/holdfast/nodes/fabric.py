@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("holdfast.nodes")
 # The library's protocol does not know that its connection was upgraded to TLS; asyncio logs that at each end.
 logging.getLogger("asyncio").addFilter(lambda record: "from eof_received() has no effect" not in str(record.msg))
+# It also logs an error when a reply arrives that was no longer waited for. Only programs that ask for its log get that.
+logging.getLogger("nats").addHandler(logging.NullHandler())
 
 _PING_S = 20
 _CONNECT_S = 5
