@@ -112,7 +112,7 @@ def test_whatever_happens_to_the_page_each_byte_is_shown_and_typed_once(
     serving.kill()
     tab.shows("offline", ".connection")
     serving.start()
-    tab.shows("resumed at", ".connection")
+    page.wait_for_selector(".connection:is(.resumed, .live)")
     page.keyboard.type("f")
     counts_on(tab, counter)
 
@@ -163,6 +163,8 @@ def test_a_short_break_keeps_place_and_selection_and_a_long_one_says_what_was_sk
     assert f"from={offset}" in tab.sockets[-1].url
     until(lambda: tab.buffer().endswith("line-1\n"))
     assert page.evaluate(f"[{_TERMINAL}.buffer.active.viewportY, {_TERMINAL}.getSelection()]") == place
+    # Also when the session prints nothing more.
+    tab.shows("live", ".connection")
     assert page.query_selector("button.gap") is None
 
     offset, _ = tab.screen()
@@ -213,7 +215,7 @@ def test_input_that_a_stopped_server_does_not_take_is_shown_and_never_sent_again
     serving.kill(signal.SIGKILL)
     tab.shows("Not confirmed: de Enter", ".unsent")
     serving.start()
-    tab.shows("resumed at", ".connection")
+    page.wait_for_selector(".connection:is(.resumed, .live)")
     page.click(".terminal")
     page.keyboard.type("f")
     until(lambda: typed(world, counter) == "abcf")

@@ -283,7 +283,7 @@ def test_a_stranger_on_the_port_gets_no_secret(
         each for each in (*secrets, "hf_", "Bearer", "Authorization", "password") if each.encode() in everything
     ]
     serving.start()
-    tab.shows("resumed at", ".connection")
+    tab.page.wait_for_selector(".connection:is(.resumed, .live)")
     tab.page.wait_for_selector(".lost", state="detached")
     assert session.refresh().ends["tty"] == 0
     assert client.call("GET", "/v1/info")["scopes"]

@@ -373,6 +373,7 @@ export class Attachment {
     if (init["resumed"]) {
       this.resumedUntil = Date.now() + RESUMED_MS;
       this.say({ is: "resumed", role: this.role, at: init["at"] });
+      setTimeout(() => this.send({ type: "ping", t: 0 }), RESUMED_MS);
     } else {
       // In the order in which xterm.js still has to draw. After a gap on the same connection the lines above stay.
       if (!this.hasBegun) term.write("\x1bc");
