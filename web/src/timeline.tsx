@@ -185,7 +185,7 @@ function placed(all: Mark[]): { mark: Mark; x: number; y: number; width: number 
   });
 }
 
-const DROPS: Record<string, string> = { dropped: "dropped by the cap", disk: "not written to the disk", skipped: "skipped" };
+const DROPS: Record<string, string> = { dropped: "dropped by the cap", disk: "refused by the disk", skipped: "skipped" };
 
 export const dropWords = (count: number, reason: string): string => `${bytes(count)} ${DROPS[reason] ?? "missing"}`;
 
