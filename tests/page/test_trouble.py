@@ -185,7 +185,7 @@ def test_a_full_disk_is_shown_where_a_start_failed_and_where_output_was_refused(
             size = f"{(gap['to'] - gap['from']) / 1024:.1f} KiB refused by the disk, {gap['stream']}"
             until(lambda size=size: f"── {size} ──" in tab.buffer(), what=size)  # type: ignore[misc]
         text = tab.buffer()
-        assert text.index("before") < text.index("not written") < text.index("after")
+        assert text.index("before") < text.index("refused by") < text.index("after")
         marks = tab.page.locator(".timeline .mark.gap title").all_text_contents()
         assert [each for each in marks if "refused by the disk" in each], marks
         small.call("POST", f"/v1/sessions/{id}/stop", {"grace": 0})
