@@ -183,7 +183,7 @@ def test_plain_http_goes_to_this_machine_alone(secret_file: Path, monkeypatch: p
         monkeypatch.setattr("holdfast.signals.people.channels._is_here", lambda _address: False)
         outcome = webhook.deliver(_notice()).run()
         assert (outcome.kind, receiver.count) == (FAILED, 0)
-        assert "only https" in outcome.why
+        assert "use https" in outcome.why
 
 
 @pytest.mark.parametrize("trouble", ["missing", "mode", "empty", "long", "directory", "link"])

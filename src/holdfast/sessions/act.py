@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from ..errors import (
     BadArgument,
     DamagedRecord,
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 _NOTIFY = ("never", "exit", "failure", "auto")
 # On top of the ladder's own time: its last rung, the drain, and a busy machine.
 _STOP_MARGIN_S = 10.0
+# A runner leaves this long after its last answer, and the lock that it had is tried again this often.
+_LEAVING_S, _AGAIN_S = 5.0, 0.02
 
 
 async def update(core: Core, id: str, changes: dict[str, Any]) -> None:
@@ -69,23 +73,32 @@ async def _request_update(core: Core, files: Files, changes: dict[str, Any]) -> 
         await core.request(files.id, "update", **changes)
         record_local_changes(files, changes)
     except (SessionEnded, RunnerGone):
-        if not _update_record(core, files.id, changes):
+        leaves_by = time.monotonic() + _LEAVING_S
+        while True:
+            try:
+                if _update_record(core, files.id, changes):
+                    return
+            except BlockingIOError:
+                # Its runner is about to leave, and still has its lock.
+                if time.monotonic() < leaves_by:
+                    await core.driver.ready((), (), _AGAIN_S)
+                    continue
             raise
 
 
 def _update_record(core: Core, id: str, changes: dict[str, Any]) -> bool:
     """Without a runner, the name and the owner can still be changed, and `notify` of a session that has not ended.
-    False for anything else."""
+    False for anything else. BlockingIOError while a runner has the lock of its signals."""
     from .without_runner import hand_over, record_changes
 
     files = read_files(core.home, id)
     if files.state is None:
         return False  # no command ever ran
     if set(changes) == {"notify"} and changes["notify"] in _NOTIFY and files.exit is None and not files.away:
-        return record_changes(files, changes)
+        record_changes(files, changes)
+        return True
     if set(changes) == {"name"}:
-        if not record_changes(files, changes):
-            return False
+        record_changes(files, changes)
         core.note(from_files(read_files(core.home, id)))
         core.flush_rows()
         return True
@@ -94,10 +107,7 @@ def _update_record(core: Core, id: str, changes: dict[str, Any]) -> bool:
     owner: str | None = changes["owner"]
     core.note(from_files(files))
     core.flush_rows()
-    try:
-        hand_over(core.consumers, files, owner, lambda: row_of(from_files(read_files(core.home, id))))
-    except BlockingIOError:
-        return False
+    hand_over(core.consumers, files, owner, lambda: row_of(from_files(read_files(core.home, id))))
     return True
 
 

@@ -164,14 +164,10 @@ def hand_over(consumers: Consumers, files: Files, owner: str | None, row: Callab
     wake.hosts(consumers.catchup.runtime, owner, files.id, seq)
 
 
-def record_changes(files: Files, changes: dict[str, Any]) -> bool:
-    """False while a runner lives, or another host writes about this session."""
-    try:
-        with _directory(files) as directory, closing(_signal_file(directory, files)):
-            _write_changes(files, directory, changes)
-    except BlockingIOError:
-        return False
-    return True
+def record_changes(files: Files, changes: dict[str, Any]) -> None:
+    """BlockingIOError while a runner lives, or another host writes about this session."""
+    with _directory(files) as directory, closing(_signal_file(directory, files)):
+        _write_changes(files, directory, changes)
 
 
 def _write_changes(files: Files, directory: int, changes: dict[str, Any]) -> None:
