@@ -229,7 +229,8 @@ class Following:
                 del text[: end + 2]
                 self._take(node, block)
 
-        talk = await self._calls.open(node.name, _OPEN_S)
+        # At first a thousand nodes are asked at once, and some answers come later.
+        talk = await self._calls.open(node.name, _OPEN_S if node.seen_at else None)
         query = "types=session"
         asking = asyncio.ensure_future(ask(self._calls, node.name, "/v1/events", self._caller, query, send, talk))
         try:
